@@ -1,0 +1,145 @@
+"""Latency of simultaneous translation as functions of delays and lengths.
+
+With delays g_1..g_H (source words read before target word i), X source words, Y reference words
+and step r = X/Y, the definitions are those of SimulEval 1.1.4 for text:
+
+    AP   = sum_i g_i / (X Y)
+    AL   = mean over i <= tau of g_i - (i-1) r,  tau = first i with g_i >= X (else H)
+    LAAL = AL with r = X / max(H, Y)
+    DAL  = mean_i of max_{k <= i} (g_k - (k-1) X/H)
+    ATD  = mean_i of T_i - s_i,  T_i = max(g_i, T_{i-1}) + 1,
+           s_i = min(g_i, i - max(0, words written - words read before i's chunk))
+
+Delays are [..., T] and lengths [...]: every leading dimension is a row. What lies past a row's
+length is never looked at, whatever it holds, and gets no gradient. A row that wrote nothing is 0;
+its mean over a corpus is the caller's to leave out. Gradients flow through the delays.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "average_attention_span",
+    "average_lagging",
+    "average_proportion",
+    "average_token_delay",
+    "differentiable_average_lagging",
+    "length_adaptive_average_lagging",
+]
+
+
+def average_proportion(
+    delays: Tensor,
+    source_lengths: Tensor,
+    target_lengths: Tensor,
+    reference_lengths: Tensor | None = None,
+) -> Tensor:
+    """AP: the share of the source that was read, averaged over target words. [..., T] -> [...]."""
+    delays, _, _ = _rows(delays, target_lengths)
+    reference_lengths = target_lengths if reference_lengths is None else reference_lengths
+    area = source_lengths.to(delays) * reference_lengths.to(delays)
+    return delays.sum(-1) / area.clamp(min=1)
+
+
+def average_lagging(
+    delays: Tensor,
+    source_lengths: Tensor,
+    target_lengths: Tensor,
+    reference_lengths: Tensor | None = None,
+) -> Tensor:
+    """AL: words behind an ideal writer of the reference's length. [..., T] -> [...]."""
+    return _lagging(
+        delays,
+        source_lengths,
+        target_lengths,
+        target_lengths if reference_lengths is None else reference_lengths,
+    )
+
+
+def length_adaptive_average_lagging(
+    delays: Tensor,
+    source_lengths: Tensor,
+    target_lengths: Tensor,
+    reference_lengths: Tensor | None = None,
+) -> Tensor:
+    """LAAL: AL that an over-long output cannot lower. [..., T] -> [...]."""
+    longer = (
+        target_lengths
+        if reference_lengths is None
+        else torch.maximum(target_lengths, reference_lengths.to(target_lengths))
+    )
+    return _lagging(delays, source_lengths, target_lengths, longer)
+
+
+def differentiable_average_lagging(
+    delays: Tensor,
+    source_lengths: Tensor,
+    target_lengths: Tensor,
+    reference_lengths: Tensor | None = None,
+) -> Tensor:
+    """DAL: lagging in which every written word costs its time. [..., T] -> [...].
+
+    The reference's length has no part in it; the argument is there so that every metric is
+    called alike.
+    """
+    delays, mask, index = _rows(delays, target_lengths)
+    count = target_lengths.to(delays).clamp(min=1)
+    step = (source_lengths.to(delays) / count)[..., None]
+    # g'_i = max(g_i, g'_{i-1} + step): subtract (i-1) step and the recurrence is a running maximum
+    lag = (delays - index * step).cummax(-1).values
+    return torch.where(mask, lag, 0.0).sum(-1) / count
+
+
+def average_token_delay(
+    delays: Tensor,
+    source_lengths: Tensor,
+    target_lengths: Tensor,
+    reference_lengths: Tensor | None = None,
+) -> Tensor:
+    """ATD: end of each target word minus end of the source word it stands beside.
+
+    Source and target words last one unit each; words written at one delay are a chunk, and word
+    i stands beside source word i, less what was written ahead of the reading before its chunk.
+    Neither the source's nor the reference's length has a part in it. [..., T] -> [...].
+    """
+    delays, mask, index = _rows(delays, target_lengths)
+    # T_i = max(g_i, T_{i-1}) + 1, as a running maximum
+    end = (delays - index).cummax(-1).values + index + 1
+    previous = torch.cat([torch.zeros_like(delays[..., :1]), delays[..., :-1]], -1)
+    starts = delays != previous
+    starts[..., :1] = True
+    written = torch.where(starts, index.expand_as(delays), 0).cummax(-1).values  # before the chunk
+    read = previous.gather(-1, written.long())  # when the chunk before it was written
+    beside = torch.minimum(index + 1 - (written - read).clamp(min=0), delays)
+    count = target_lengths.to(delays).clamp(min=1)
+    return torch.where(mask, end - beside, 0.0).sum(-1) / count
+
+
+def average_attention_span(positions: Tensor, target_lengths: Tensor) -> Tensor:
+    """Slowest minus fastest head, averaged over target tokens: [..., L, H, T] -> [...]."""
+    highest, lowest = positions.amax((-3, -2)), positions.amin((-3, -2))
+    span, _, _ = _rows(highest - lowest, target_lengths)
+    return span.sum(-1) / target_lengths.to(span).clamp(min=1)
+
+
+def _rows(delays: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Delays as floats with padding at 0, the mask [..., T] of what counts, and i - 1 [T]."""
+    if not delays.is_floating_point():
+        delays = delays.to(torch.get_default_dtype())
+    index = torch.arange(delays.shape[-1], device=delays.device)
+    mask = index < lengths.to(delays.device)[..., None]
+    # where, not a product: padding may hold anything, and 0 * nan is nan
+    return torch.where(mask, delays, 0.0), mask, index.to(delays.dtype)
+
+
+def _lagging(delays: Tensor, source_lengths: Tensor, lengths: Tensor, pace: Tensor) -> Tensor:
+    """Mean over i <= tau of g_i - (i-1) X/pace."""
+    delays, mask, index = _rows(delays, lengths)
+    source = source_lengths.to(delays)[..., None]
+    step = source / pace.to(delays).clamp(min=1)[..., None]
+    ended = delays >= source
+    mask = mask & (ended.cumsum(-1) - ended.long() == 0)  # up to tau: nothing ended before i
+    lag = torch.where(mask, delays - index * step, 0.0)
+    return lag.sum(-1) / mask.sum(-1).clamp(min=1)
