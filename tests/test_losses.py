@@ -1,0 +1,203 @@
+"""Each loss term alone: its value by hand, its gradient, padding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, pad
+
+from simultan import losses
+from simultan.config import LossConfig
+from simultan.data.batching import Batch
+
+
+@dataclass
+class Output:
+    hidden: Tensor
+    delays: Tensor | None
+
+
+class Fixed(nn.Module):
+    """A stand-in model: hidden states and delays are given, the projection is a matrix."""
+
+    def __init__(self, hidden: Tensor, delays: Tensor | None, size: int = 7) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(1)
+        weight = torch.randn(size, hidden.shape[-1], generator=generator, dtype=hidden.dtype)
+        self.weight, self.output = nn.Parameter(weight), Output(hidden, delays)
+
+    def forward(self, batch: Batch) -> Output:
+        return self.output
+
+    def project(self, hidden: Tensor) -> Tensor:
+        return hidden @ self.weight.T
+
+
+def make_batch(source_lengths: list[int], target_lengths: list[int], size: int = 7) -> Batch:
+    generator = torch.Generator().manual_seed(2)
+    shape = len(target_lengths), max(target_lengths)
+    return Batch(
+        source=torch.ones(len(source_lengths), max(source_lengths), dtype=torch.int64),
+        source_lengths=torch.tensor(source_lengths),
+        target=torch.randint(size, shape, generator=generator),
+        target_lengths=torch.tensor(target_lengths),
+    )
+
+
+def mask(lengths: Tensor, size: int) -> Tensor:
+    return torch.arange(size) < lengths[:, None]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("chunk", [3, 2048])
+def test_cross_entropy_is_torchs(smoothing, chunk, monkeypatch):
+    monkeypatch.setattr(losses, "CHUNK_ROWS", chunk)
+    batch = make_batch([3, 3], [5, 2])
+    model = Fixed(torch.randn(2, 5, 4, dtype=torch.float64, requires_grad=True), None)
+    found = losses.terms(model, batch, LossConfig(label_smoothing=smoothing))
+    found.smooth.backward()
+    gradients = model.weight.grad, model.output.hidden.grad
+    model.weight.grad = model.output.hidden.grad = None
+
+    logits = model.project(model.output.hidden)[mask(batch.target_lengths, 5)]
+    labels = batch.target[mask(batch.target_lengths, 5)]
+    wanted = cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum")
+    wanted.backward()
+    torch.testing.assert_close(found.smooth, wanted)
+    torch.testing.assert_close(found.nll, cross_entropy(logits, labels, reduction="sum"))
+    torch.testing.assert_close(gradients[0], model.weight.grad)
+    torch.testing.assert_close(gradients[1], model.output.hidden.grad)
+    assert (found.tokens, found.sentences) == (7, 2)
+    assert found.latency_average == 0
+    assert found.latency_variance == 0
+
+
+def test_cross_entropy_by_hand():
+    # Logits (ln 2, 0, 0), target 0: lse = ln 4, nll = ln 2, smoothed adds eps (ln 2 - mean).
+    model = Fixed(torch.log(torch.tensor([[[2.0, 1.0, 1.0]]])), None, size=3)
+    model.weight.data = torch.eye(3)
+    batch = replace(make_batch([1], [1]), target=torch.tensor([[0]]))
+    found = losses.terms(model, batch, LossConfig(label_smoothing=0.3))
+    ln2 = torch.log(torch.tensor(2.0))
+    torch.testing.assert_close(found.nll, ln2)
+    torch.testing.assert_close(found.smooth, ln2 + 0.3 * (ln2 - ln2 / 3))
+
+
+def test_bfloat16_logits_are_summed_in_float32():
+    hidden = torch.randn(2, 64, 16).bfloat16()
+    model = Fixed(hidden, None, size=1000).bfloat16()
+    batch = make_batch([3, 3], [64, 64], size=1000)
+    found = losses.terms(model, batch, LossConfig(label_smoothing=0.1))
+    logits = model.project(hidden).float().flatten(0, 1)
+    wanted = cross_entropy(logits, batch.target.flatten(), label_smoothing=0.1, reduction="sum")
+    assert found.smooth.dtype == torch.float32
+    torch.testing.assert_close(found.smooth, wanted)
+
+
+def test_average_latency_by_hand():
+    # Two heads at (1, 3) for both tokens of a 4-word source. The softmax average of the delays
+    # is g = (e 1 + e^3 3) / (e + e^3), so DAL = mean(g, max(g - 4/2, g)) = g. The average of
+    # the two heads' own DALs would be (1 + 3) / 2.
+    delays = torch.tensor([1.0, 3.0]).view(1, 1, 2, 1).expand(1, 1, 2, 2)
+    found = losses.weighted_average_latency(delays, torch.tensor([4]), torch.tensor([2]))
+    e = torch.e
+    torch.testing.assert_close(found, torch.tensor((e + 3 * e**3) / (e + e**3)))
+
+
+def test_average_latency_weighs_layers_and_heads_together_per_token():
+    # Heads that swap the lead: the slow one counts at every token, which no average over the
+    # scores of heads can see. DAL of (9, 9) over 10 words and 2 tokens is (9 + 9) / 2.
+    delays = torch.tensor([[9.0, 1.0], [1.0, 9.0]])
+    for shape in [(1, 2, 1, 2), (1, 1, 2, 2)]:
+        found = losses.weighted_average_latency(
+            delays.view(shape), torch.tensor([10]), torch.tensor([2])
+        )
+        torch.testing.assert_close(found, torch.tensor(9.0), atol=0.01, rtol=0)
+
+
+def test_variance_by_hand():
+    # First sentence: variances 1 (of 1, 3) and 4 (of 0, 4), mean 2.5; second: one token, 9.
+    delays = torch.tensor([[[1.0, 0.0], [3.0, 4.0]], [[1.0, 50.0], [7.0, 90.0]]])[:, None]
+    found = losses.head_variance(delays, torch.tensor([2, 1]))
+    torch.testing.assert_close(found, torch.tensor(2.5 + 9.0))
+    torch.testing.assert_close(
+        losses.head_variance(delays.transpose(1, 2), torch.tensor([2, 1])), found
+    )
+
+
+@pytest.mark.parametrize("term", ["smooth", "nll", "latency_average", "latency_variance"])
+def test_gradients(term):
+    batch = make_batch([4, 6], [3, 5])
+
+    def run(hidden: Tensor, delays: Tensor) -> Tensor:
+        found = losses.terms(Fixed(hidden, delays), batch, LossConfig())
+        return getattr(found, term)
+
+    generator = torch.Generator().manual_seed(3)
+    hidden = torch.randn(2, 5, 4, generator=generator, dtype=torch.float64, requires_grad=True)
+    delays = torch.rand(2, 2, 3, 5, generator=generator, dtype=torch.float64) * 5 + 1
+    assert torch.autograd.gradcheck(run, (hidden, delays.requires_grad_()))
+
+
+@pytest.mark.parametrize("rubbish", [0.0, 1e4, float("nan")])
+def test_padding_contributes_nothing(rubbish):
+    batch = make_batch([4, 6], [3, 5])
+    hidden = torch.randn(2, 5, 4, dtype=torch.float64, requires_grad=True)
+    delays = (torch.rand(2, 2, 3, 5, dtype=torch.float64) * 5 + 1).requires_grad_()
+    config = LossConfig(lambda_avg=0.3, lambda_var=0.7)
+    plain = losses.terms(Fixed(hidden, delays), batch, config)
+    losses.total(plain, plain.tokens, plain.sentences, config).backward()
+    gradients = hidden.grad.clone(), delays.grad.clone()
+    assert not gradients[1][0, ..., 3:].any()
+    hidden.grad = delays.grad = None
+
+    keep = mask(batch.target_lengths, 5)
+    longer = replace(
+        batch,
+        source=pad(batch.source, (0, 3)),
+        target=pad(torch.where(keep, batch.target, 0), (0, 2)),
+    )
+    spoiled = pad(torch.where(keep[:, None, None], delays, rubbish), (0, 2), value=rubbish)
+    found = losses.terms(Fixed(pad(hidden, (0, 0, 0, 2)), spoiled), longer, config)
+    losses.total(found, found.tokens, found.sentences, config).backward()
+    for name, one, other in zip(plain._fields, plain, found, strict=True):
+        torch.testing.assert_close(one, other, msg=name)
+    torch.testing.assert_close(hidden.grad, gradients[0])
+    torch.testing.assert_close(delays.grad, gradients[1])
+
+
+def test_a_row_of_length_zero_counts_for_nothing():
+    batch = make_batch([4, 6], [3, 5])
+    hidden, delays = torch.randn(2, 5, 4), torch.rand(2, 2, 3, 5) * 5 + 1
+    plain = losses.terms(Fixed(hidden, delays), batch, LossConfig())
+    more = Batch(*(torch.cat([t, torch.zeros_like(t[:1])]) for t in vars(batch).values()))
+    model = Fixed(torch.cat([hidden, hidden[:1]]), torch.cat([delays, delays[:1]]))
+    for one, other in zip(plain, losses.terms(model, more, LossConfig()), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_total_weighs_each_term_once():
+    values = torch.tensor([8.0, 10.0, 6.0, 4.0, 5.0, 2.0])
+    sums = losses.LossTerms(*values)
+    config = LossConfig(lambda_avg=0.5, lambda_var=0.25)
+    found = losses.total(sums, sums.tokens, sums.sentences, config)
+    torch.testing.assert_close(found, torch.tensor(10 / 5 + 0.5 * 6 / 2 + 0.25 * 4 / 2))
+
+
+def test_sums_of_parts_are_the_sums_of_the_whole():
+    batch = make_batch([4, 6, 2], [3, 5, 5])
+    hidden, delays = torch.randn(3, 5, 4), torch.rand(3, 2, 3, 5) * 5 + 1
+    whole = losses.terms(Fixed(hidden, delays), batch, LossConfig())
+    parts = [
+        losses.terms(
+            Fixed(hidden[rows], delays[rows]),
+            Batch(*(t[rows] for t in vars(batch).values())),
+            LossConfig(),
+        )
+        for rows in (slice(0, 1), slice(1, 3))
+    ]
+    for one, *others in zip(whole, *parts, strict=True):
+        torch.testing.assert_close(one, sum(others))
