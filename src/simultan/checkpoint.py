@@ -1,0 +1,230 @@
+"""A model folder: weights.safetensors, config.toml, vocabularies, pipeline; trainer.pt to go on.
+
+A folder appears under its name by one rename, after everything in it is on the disk: a process
+killed at any moment leaves the folders that were there, and at most a hidden partial one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from simultan import config as configuration
+from simultan import model as models
+from simultan.config import Config
+
+if TYPE_CHECKING:
+    from simultan.data.corpus import Codec
+
+__all__ = [
+    "average",
+    "initialise",
+    "load_codec",
+    "load_config",
+    "load_model",
+    "load_trainer",
+    "load_weights",
+    "point",
+    "restore",
+    "save",
+    "weights_of",
+]
+
+WEIGHTS, CONFIG, TRAINER = "weights.safetensors", "config.toml", "trainer.pt"
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name; a matrix under several names stands once, under the first."""
+    aliases = _aliases(model)
+    return {name: value for name, value in model.state_dict().items() if name not in aliases}
+
+
+def restore(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
+    """Copy weights into a model; both must know exactly the same names and shapes."""
+    wanted = weights_of(model)
+    _refuse(origin, "has no weight", sorted(wanted.keys() - weights.keys()))
+    _refuse(origin, "has an unknown weight", sorted(weights.keys() - wanted.keys()))
+    _copy(wanted, weights, origin)
+
+
+def save(
+    folder: str | Path,
+    weights: Mapping[str, Tensor],
+    config: Config,
+    codec: Codec,
+    trainer: Mapping[str, Any] | None = None,
+    half: bool = False,
+) -> None:
+    """Write a model folder at once; half stores float16, which loads back as float32."""
+    folder = Path(folder)
+    if folder.exists():
+        raise FileExistsError(f"{folder}: already there; remove it or choose another name")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed here
+    partial.mkdir()
+    codec.save(partial)
+    (partial / CONFIG).write_text(configuration.dump(config), encoding="utf-8")
+    if trainer is not None:
+        torch.save(dict(trainer), partial / TRAINER)
+    save_file({name: _stored(value, half) for name, value in weights.items()}, partial / WEIGHTS)
+    for path in [*sorted(partial.iterdir()), partial]:
+        _sync(path)
+    os.rename(partial, folder)
+    _sync(folder.parent)
+
+
+def load_weights(folder: str | Path) -> dict[str, Tensor]:
+    """The weights of a model folder, in float32."""
+    path = _inside(folder, WEIGHTS)
+    try:
+        weights = load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path}: not a readable weights file ({error})") from error
+    return {k: v.float() if v.is_floating_point() else v for k, v in weights.items()}
+
+
+def load_config(folder: str | Path) -> Config:
+    return configuration.load(_inside(folder, CONFIG))
+
+
+def load_codec(folder: str | Path) -> Codec:
+    from simultan.data.corpus import Codec
+
+    return Codec.load(Path(folder))
+
+
+def load_trainer(folder: str | Path) -> dict[str, Any]:
+    """What a run needs to go on from this folder."""
+    state: dict[str, Any] = torch.load(
+        _inside(folder, TRAINER), map_location="cpu", weights_only=True
+    )
+    return state
+
+
+def load_model(
+    folder: str | Path, device: str | torch.device = "cpu"
+) -> tuple[nn.Module, Config, Codec]:
+    """The model of a folder, ready to translate."""
+    weights, config, codec = load_weights(folder), load_config(folder), load_codec(folder)
+    model = models.build(config, len(codec.source_vocabulary), len(codec.target_vocabulary))
+    restore(model, weights, str(folder))
+    return model.to(device).eval(), config, codec
+
+
+def average(folders: Sequence[str | Path]) -> dict[str, Tensor]:
+    """The mean of the weights of several model folders."""
+    if not folders:
+        raise ValueError("no checkpoints to average")
+    first, *others = folders
+    sums = {name: value.double() for name, value in load_weights(first).items()}
+    for folder in others:
+        weights = load_weights(folder)
+        shapes = {name: value.shape for name, value in weights.items()}
+        if shapes != {name: value.shape for name, value in sums.items()}:
+            raise ValueError(f"{folder} and {first} do not hold the same weights")
+        for name, value in weights.items():
+            sums[name] += value
+    return {name: (value / len(folders)).float() for name, value in sums.items()}
+
+
+def initialise(model: nn.Module, folder: str | Path, codec: Codec) -> list[str]:
+    """Start a model from an offline one; returns the weights that keep their fresh start.
+
+    Weights of equal name are copied. Only monotonic attention may differ: what selects is new,
+    and a policy that looks at one position has no use for the soft projections.
+    """
+    _same_vocabularies(codec, load_codec(folder), str(folder))
+    weights, wanted = load_weights(folder), weights_of(model)
+    fresh = sorted(wanted.keys() - weights.keys())
+    unused = sorted(weights.keys() - wanted.keys())
+    _refuse(str(folder), "has no weight", [name for name in fresh if not _selects(name)])
+    _refuse(str(folder), "has an unknown weight", [name for name in unused if not _soft(name)])
+    shared = {name: value for name, value in weights.items() if name in wanted}
+    _copy({name: wanted[name] for name in shared}, shared, str(folder))
+    return fresh
+
+
+def point(link: Path, target: Path) -> None:
+    """Let a symbolic link name a sibling or descendant of its folder, in one step."""
+    partial = link.with_name(f".{link.name}.partial")
+    partial.unlink(missing_ok=True)
+    partial.symlink_to(target.relative_to(link.parent), target_is_directory=True)
+    os.replace(partial, link)
+    _sync(link.parent)
+
+
+def _selects(name: str) -> bool:
+    return ".monotonic" in name or ".energy" in name
+
+
+def _soft(name: str) -> bool:
+    return ".cross_attention." in name
+
+
+def _aliases(model: nn.Module) -> set[str]:
+    """Names under which a parameter stands a second time."""
+    first = {name for name, _ in model.named_parameters()}
+    return {n for n, _ in model.named_parameters(remove_duplicate=False)} - first
+
+
+def _stored(value: Tensor, half: bool) -> Tensor:
+    value = value.detach().cpu()
+    return (value.half() if half and value.is_floating_point() else value).contiguous()
+
+
+@torch.no_grad()
+def _copy(places: Mapping[str, Tensor], weights: Mapping[str, Tensor], origin: str) -> None:
+    """Places are the model's own tensors: state_dict() does not copy."""
+    for name, place in places.items():
+        if place.shape != weights[name].shape:
+            raise ValueError(
+                f"{origin}: {name} is {list(weights[name].shape)},"
+                f" this model wants {list(place.shape)}"
+            )
+        place.copy_(weights[name])
+
+
+def _refuse(origin: str, what: str, names: Sequence[str]) -> None:
+    if names:
+        more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+        raise ValueError(f"{origin} {what} {names[0]}{more}: it is of another kind of model")
+
+
+def _same_vocabularies(ours: Codec, theirs: Codec, origin: str) -> None:
+    for side in ("source", "target"):
+        mine = getattr(ours, f"{side}_vocabulary").pieces
+        other = getattr(theirs, f"{side}_vocabulary").pieces
+        if mine != other:
+            raise ValueError(
+                f"{origin} has another {side} vocabulary ({len(other)} pieces, here {len(mine)}):"
+                " prepare the corpus with that model's vocabularies"
+            )
+
+
+def _inside(folder: str | Path, name: str) -> Path:
+    path = Path(folder) / name
+    if not path.is_file():
+        models_here = [
+            n for n in ("final", "best", "last") if (Path(folder) / n / WEIGHTS).exists()
+        ]
+        hint = f"; did you mean {Path(folder) / models_here[0]}?" if models_here else ""
+        raise FileNotFoundError(f"{folder} is not a model folder: it has no {name}{hint}")
+    return path
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file or a folder's entries are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,221 @@
+"""Model folders: what goes in comes out, and a crash leaves the old ones."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from simultan import checkpoint
+from simultan.config import Config, ModelConfig
+
+
+@dataclass
+class Vocabulary:
+    pieces: list[str] = field(default_factory=lambda: ["a", "b", "c", "d", "e"])
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+
+@dataclass
+class Codec:
+    source_vocabulary: Vocabulary = field(default_factory=Vocabulary)
+    target_vocabulary: Vocabulary = field(default_factory=Vocabulary)
+
+    def save(self, folder: Path) -> None:
+        for name in ("vocabulary.source.json", "vocabulary.target.json", "pipeline.json"):
+            (folder / name).write_text("{}")
+
+
+class Net(nn.Module):
+    """Tied matrices, a buffer, and names as in a decoder."""
+
+    def __init__(self, monotonic: bool = False, width: int = 3) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(5, width)
+        self.output = nn.Linear(width, 5, bias=False)
+        self.output.weight = self.embedding.weight
+        self.register_buffer("count", torch.tensor(7))
+        layer = nn.Module()
+        layer.cross_attention = nn.ModuleDict({"query": nn.Linear(width, width)})
+        if monotonic:
+            layer.cross_attention["monotonic_query"] = nn.Linear(width, width)
+        self.layers = nn.ModuleList([layer])
+
+
+CONFIG = Config(model=ModelConfig(width=8, heads=2))
+
+
+@pytest.fixture(autouse=True)
+def stand_ins(monkeypatch):
+    monkeypatch.setattr(checkpoint.models, "build", lambda *_: Net(), raising=False)
+    monkeypatch.setattr(checkpoint, "load_codec", lambda folder: Codec())
+
+
+def save(folder: Path, model: nn.Module, **options) -> None:
+    checkpoint.save(folder, checkpoint.weights_of(model), CONFIG, Codec(), **options)
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_round_trip(tmp_path):
+    model = Net()
+    save(tmp_path / "m", model, trainer={"update": 3, "optimiser": {"x": torch.ones(2)}})
+    loaded, config, _ = checkpoint.load_model(tmp_path / "m")
+    assert same(model, loaded)
+    assert not loaded.training
+    assert config == CONFIG
+    assert checkpoint.load_trainer(tmp_path / "m")["update"] == 3
+    assert sorted(os.listdir(tmp_path / "m")) == [
+        *("config.toml", "pipeline.json", "trainer.pt"),
+        *("vocabulary.source.json", "vocabulary.target.json", "weights.safetensors"),
+    ]
+
+
+def test_a_tied_matrix_is_stored_once_and_stays_tied(tmp_path):
+    model = Net()
+    assert "output.weight" not in checkpoint.weights_of(model)
+    save(tmp_path / "m", model)
+    loaded, _, _ = checkpoint.load_model(tmp_path / "m")
+    assert loaded.output.weight is loaded.embedding.weight
+    assert torch.equal(loaded.output.weight, model.embedding.weight)
+
+
+def test_half_storage_loads_as_float32(tmp_path):
+    model = Net()
+    save(tmp_path / "full", model)
+    save(tmp_path / "half", model, half=True)
+    loaded, _, _ = checkpoint.load_model(tmp_path / "half")
+    assert torch.equal(loaded.embedding.weight, model.embedding.weight.half().float())
+    assert loaded.count == 7
+    sizes = [(tmp_path / n / "weights.safetensors").stat().st_size for n in ("half", "full")]
+    assert sizes[0] < sizes[1]
+
+
+def test_average(tmp_path):
+    nets = [Net() for _ in range(3)]
+    for index, net in enumerate(nets):
+        save(tmp_path / str(index), net)
+    found = checkpoint.average([tmp_path / str(index) for index in range(3)])
+    wanted = torch.stack([net.embedding.weight.detach() for net in nets]).mean(0)
+    torch.testing.assert_close(found["embedding.weight"], wanted)
+    save(tmp_path / "wide", Net(width=4))
+    with pytest.raises(ValueError, match="wide"):
+        checkpoint.average([tmp_path / "0", tmp_path / "wide"])
+    with pytest.raises(ValueError, match="no checkpoints"):
+        checkpoint.average([])
+
+
+class Killed(BaseException):
+    """Ends a save as kill -9 would: nothing may clean up after it."""
+
+
+def crash_at(monkeypatch, countdown: int) -> None:
+    """Fail at the countdown-th call that touches the disk."""
+    left = [countdown]
+
+    def crashing(function):
+        def call(*arguments, **options):
+            left[0] -= 1
+            if left[0] == 0:
+                raise Killed
+            return function(*arguments, **options)
+
+        return call
+
+    for owner, name in [
+        *((os, n) for n in ("fsync", "rename", "replace", "mkdir")),
+        *((Path, n) for n in ("write_text", "mkdir", "symlink_to", "unlink")),
+        *((checkpoint, "save_file"), (torch, "save"), (Codec, "save")),
+    ]:
+        monkeypatch.setattr(owner, name, crashing(getattr(owner, name)))
+
+
+def test_a_crash_between_any_two_writes_leaves_a_loadable_folder(tmp_path):
+    old, new = Net(), Net()
+    save(tmp_path / "1", old, trainer={"update": 1})
+    checkpoint.point(tmp_path / "last", tmp_path / "1")
+    seen = []
+    for countdown in range(1, 100):
+        with pytest.MonkeyPatch.context() as patch:
+            crash_at(patch, countdown)
+            try:
+                save(tmp_path / "2", new, trainer={"update": 2})
+                checkpoint.point(tmp_path / "last", tmp_path / "2")
+                finished = True
+            except Killed:
+                finished = False
+        loaded, _, _ = checkpoint.load_model(tmp_path / "last")
+        update = checkpoint.load_trainer(tmp_path / "last")["update"]
+        assert same(loaded, {1: old, 2: new}[update])
+        seen.append(update)
+        if (tmp_path / "2").exists():  # it is whole as soon as it has its name
+            assert same(checkpoint.load_model(tmp_path / "2")[0], new)
+        if finished:
+            break
+        if (tmp_path / "2").exists():
+            checkpoint.point(tmp_path / "last", tmp_path / "1")
+            os.rename(tmp_path / "2", tmp_path / f"gone{countdown}")
+    assert countdown > 12
+    assert seen[0] == 1
+    assert seen[-1] == 2
+
+
+def test_an_existing_folder_is_not_overwritten(tmp_path):
+    save(tmp_path / "m", Net())
+    with pytest.raises(FileExistsError, match="already there"):
+        save(tmp_path / "m", Net())
+
+
+def test_messages_name_what_is_wrong(tmp_path):
+    (tmp_path / "run").mkdir()
+    with pytest.raises(FileNotFoundError, match="not a model folder"):
+        checkpoint.load_model(tmp_path / "run")
+    save(tmp_path / "run" / "final", Net())
+    with pytest.raises(FileNotFoundError, match=r"did you mean .*final"):
+        checkpoint.load_model(tmp_path / "run")
+    save(tmp_path / "wide", Net(width=4))
+    with pytest.raises(ValueError, match=r"embedding.weight is \[5, 4\].* wants \[5, 3\]"):
+        checkpoint.load_model(tmp_path / "wide")
+    save(tmp_path / "other", Net(monotonic=True))
+    with pytest.raises(ValueError, match=r"unknown weight .*monotonic_query"):
+        checkpoint.load_model(tmp_path / "other")
+    (tmp_path / "wide" / "weights.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(ValueError, match="not a readable weights file"):
+        checkpoint.load_model(tmp_path / "wide")
+
+
+def test_initialise_copies_all_but_the_selection(tmp_path):
+    offline, model = Net(), Net(monotonic=True)
+    before = model.layers[0].cross_attention["monotonic_query"].weight.clone()
+    save(tmp_path / "offline", offline)
+    fresh = checkpoint.initialise(model, tmp_path / "offline", Codec())
+    assert fresh == [
+        "layers.0.cross_attention.monotonic_query.bias",
+        "layers.0.cross_attention.monotonic_query.weight",
+    ]
+    assert torch.equal(model.embedding.weight, offline.embedding.weight)
+    attention = model.layers[0].cross_attention
+    assert torch.equal(attention["query"].weight, offline.layers[0].cross_attention["query"].weight)
+    assert torch.equal(attention["monotonic_query"].weight, before)
+
+
+def test_initialise_refuses_another_model(tmp_path):
+    save(tmp_path / "offline", Net())
+    with pytest.raises(ValueError, match="embedding"):
+        checkpoint.initialise(Net(width=4), tmp_path / "offline", Codec())
+    deeper = Net()
+    deeper.layers.append(nn.Linear(3, 3))
+    with pytest.raises(ValueError, match=r"has no weight layers\.1"):
+        checkpoint.initialise(deeper, tmp_path / "offline", Codec())
+    strange = Codec(target_vocabulary=Vocabulary(list("abcdx")))
+    with pytest.raises(ValueError, match="another target vocabulary"):
+        checkpoint.initialise(Net(), tmp_path / "offline", strange)
