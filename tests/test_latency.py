@@ -197,3 +197,25 @@ def test_average_attention_span() -> None:
     # over layers as well as heads
     stacked = torch.cat([positions, positions + 1], 1)
     assert latency.average_attention_span(stacked, torch.tensor([2])).tolist() == [2.0]
+
+
+def test_emission_times_by_hand() -> None:
+    # two words a second; 0.1 s of computing, then 1.4 s (the next word queues), then 0.5 s
+    delays = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
+    computing = torch.tensor([0.1, 1.5, 2.0], dtype=torch.float64)
+    # out at 0.5 + 0.1; at max(1.0, 0.6) + 1.4; at max(1.5, 2.4) + 0.5 seconds
+    times = latency.emission_times(delays, computing, 2.0)
+    torch.testing.assert_close(times, 2 * torch.tensor([0.6, 2.4, 2.9], dtype=torch.float64))
+
+
+def test_computation_aware_average_lagging() -> None:
+    delays = torch.tensor([[1.0, 2.0, 2.0]], dtype=torch.float64)
+    lengths = torch.tensor([2]), torch.tensor([3]), torch.tensor([2])
+    free = latency.emission_times(delays, torch.zeros_like(delays), 2.5)
+    torch.testing.assert_close(free, delays)
+    same = latency.computation_aware_average_lagging(delays, free, *lengths)
+    torch.testing.assert_close(same, latency.average_lagging(delays, *lengths))
+    # tau = 2 by the delays, although word 1 came out after the whole source had been heard
+    late = torch.tensor([[4.0, 4.5, 5.0]], dtype=torch.float64)
+    value = latency.computation_aware_average_lagging(delays, late, *lengths)
+    assert value.item() == pytest.approx((4.0 + 4.5 - 1) / 2)

@@ -25,7 +25,9 @@ __all__ = [
     "average_lagging",
     "average_proportion",
     "average_token_delay",
+    "computation_aware_average_lagging",
     "differentiable_average_lagging",
+    "emission_times",
     "length_adaptive_average_lagging",
 ]
 
@@ -71,6 +73,40 @@ def length_adaptive_average_lagging(
         else torch.maximum(target_lengths, reference_lengths.to(target_lengths))
     )
     return _lagging(delays, source_lengths, target_lengths, longer)
+
+
+def computation_aware_average_lagging(
+    delays: Tensor,
+    times: Tensor,
+    source_lengths: Tensor,
+    target_lengths: Tensor,
+    reference_lengths: Tensor | None = None,
+) -> Tensor:
+    """AL of the moments the words came out, `times` [..., T] in source words. -> [...].
+
+    tau stays that of the delays: a slow machine does not shorten what is averaged over.
+    """
+    return _lagging(
+        delays,
+        source_lengths,
+        target_lengths,
+        target_lengths if reference_lengths is None else reference_lengths,
+        times,
+    )
+
+
+def emission_times(delays: Tensor, computing: Tensor, words_per_second: float) -> Tensor:
+    """When each word came out, in source words, if the source speaks at a steady rate v.
+
+    Source word j is heard at j/v seconds; the computing that leads to target word i begins when
+    the last source word it needs is heard and word i-1 is out, and takes c_i - c_{i-1} seconds,
+    `computing` c [..., T] being the computing time since the sentence began:
+
+        t_i = max(g_i / v, t_{i-1}) + c_i - c_{i-1},  hence  t_i = c_i + max_{k<=i} (g_k/v - c_{k-1})
+    """
+    before = torch.cat([torch.zeros_like(computing[..., :1]), computing[..., :-1]], -1)
+    waits = (delays / words_per_second - before).cummax(-1).values
+    return (waits + computing) * words_per_second
 
 
 def differentiable_average_lagging(
@@ -134,12 +170,18 @@ def _rows(delays: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.where(mask, delays, 0.0), mask, index.to(delays.dtype)
 
 
-def _lagging(delays: Tensor, source_lengths: Tensor, lengths: Tensor, pace: Tensor) -> Tensor:
-    """Mean over i <= tau of g_i - (i-1) X/pace."""
+def _lagging(
+    delays: Tensor,
+    source_lengths: Tensor,
+    lengths: Tensor,
+    pace: Tensor,
+    times: Tensor | None = None,
+) -> Tensor:
+    """Mean over i <= tau of g_i - (i-1) X/pace, or of t_i in the place of g_i."""
     delays, mask, index = _rows(delays, lengths)
     source = source_lengths.to(delays)[..., None]
     step = source / pace.to(delays).clamp(min=1)[..., None]
     ended = delays >= source
     mask = mask & (ended.cumsum(-1) - ended.long() == 0)  # up to tau: nothing ended before i
-    lag = torch.where(mask, delays - index * step, 0.0)
+    lag = torch.where(mask, (delays if times is None else times) - index * step, 0.0)
     return lag.sum(-1) / mask.sum(-1).clamp(min=1)

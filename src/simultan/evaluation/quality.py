@@ -1,0 +1,51 @@
+"""Translation quality: BLEU and chrF through sacrebleu, with the signatures that say how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sacrebleu.metrics import BLEU, CHRF
+
+__all__ = ["Quality", "measure"]
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Corpus scores, 0 to 100."""
+
+    bleu: float
+    bleu_lowercased: float
+    chrf: float
+    length_ratio: float  # tokens written to tokens of the reference, as BLEU counts them
+    bleu_signature: str
+    bleu_lowercased_signature: str
+    chrf_signature: str
+
+
+def measure(
+    predictions: Sequence[str], references: Sequence[str], tokenized: bool = False
+) -> Quality:
+    """Score detokenised text (sacrebleu's 13a), or text that is in tokens already (`tokenized`)."""
+    if len(predictions) != len(references):
+        raise ValueError(
+            f"{len(predictions)} translations against {len(references)} references: "
+            "give one reference line for each"
+        )
+    if not predictions:
+        raise ValueError("no translation to score")
+    tokenize = "none" if tokenized else "13a"
+    # force: only silences a warning about text that looks tokenised
+    bleu = BLEU(tokenize=tokenize, force=True)
+    lower = BLEU(tokenize=tokenize, lowercase=True, force=True)
+    chrf = CHRF()
+    cased = bleu.corpus_score(predictions, [references])
+    return Quality(
+        bleu=cased.score,
+        bleu_lowercased=lower.corpus_score(predictions, [references]).score,
+        chrf=chrf.corpus_score(predictions, [references]).score,
+        length_ratio=cased.sys_len / max(cased.ref_len, 1),
+        bleu_signature=str(bleu.get_signature()),
+        bleu_lowercased_signature=str(lower.get_signature()),
+        chrf_signature=str(chrf.get_signature()),
+    )
