@@ -1,0 +1,80 @@
+"""Codec: a pipeline and its two vocabularies, text <-> ids for both sides."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from simultan.data.text import Pipeline
+from simultan.data.vocabulary import EOS, Vocabulary
+
+__all__ = ["Codec", "load_codec"]
+
+_CACHED_WORDS = 200_000
+_LONGEST_CACHED = 64
+
+
+@dataclass(frozen=True)
+class Codec:
+    """Text <-> ids. With a joint vocabulary both names stand for one object."""
+
+    pipeline: Pipeline
+    source_vocabulary: Vocabulary
+    target_vocabulary: Vocabulary
+    _cache: dict[str, list[int]] = field(default_factory=dict, repr=False, compare=False)
+
+    def encode_source_word(self, word: str) -> list[int]:
+        """The ids of one raw source word (from pipeline.split_source), no end of sequence."""
+        ids = self._cache.get(word)
+        if ids is None:
+            ids = self.source_vocabulary.encode(self.pipeline.tokens(word))
+            if len(word) <= _LONGEST_CACHED and len(self._cache) < _CACHED_WORDS:
+                self._cache[word] = ids
+        return list(ids)
+
+    def encode_source(self, text: str) -> list[int]:
+        """Raw source text with end of sequence."""
+        words = self.pipeline.split_source(text)
+        return [id for word in words for id in self.encode_source_word(word)] + [EOS]
+
+    def encode_target(self, text: str) -> list[int]:
+        """Raw target text with end of sequence."""
+        vocabulary, tokens = self.target_vocabulary, self.pipeline.target_tokens
+        words = self.pipeline.split_source(text)
+        return [id for word in words for id in vocabulary.encode(tokens(word))] + [EOS]
+
+    def decode_target(self, ids: list[int]) -> str:
+        """A finished target sentence as text."""
+        return self.pipeline.detokenize(self.target_vocabulary.decode(ids))
+
+    def save(self, folder: str | Path) -> None:
+        """vocabulary.source.json, vocabulary.target.json and pipeline.json."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.source_vocabulary.save(folder / "vocabulary.source.json")
+        self.target_vocabulary.save(folder / "vocabulary.target.json")
+        text = json.dumps(self.pipeline.to_dict(), indent=1)
+        (folder / "pipeline.json").write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Codec:
+        folder = Path(folder)
+        path = folder / "pipeline.json"
+        try:
+            pipeline = Pipeline(**json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"{path}: not there; {folder} is neither a prepared corpus nor a model"
+            ) from error
+        except TypeError as error:
+            raise ValueError(f"{path}: not a pipeline ({error})") from error
+        paths = folder / "vocabulary.source.json", folder / "vocabulary.target.json"
+        source = Vocabulary.load(paths[0])
+        joint = paths[1].exists() and paths[0].read_bytes() == paths[1].read_bytes()
+        return cls(pipeline, source, source if joint else Vocabulary.load(paths[1]))
+
+
+def load_codec(folder: str | Path) -> Codec:
+    """The codec of a prepared corpus or of a model folder."""
+    return Codec.load(folder)
