@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -20,9 +20,7 @@ from torch import Tensor, nn
 from simultan import config as configuration
 from simultan import model as models
 from simultan.config import Config
-
-if TYPE_CHECKING:
-    from simultan.data.corpus import Codec
+from simultan.data.codec import Codec
 
 __all__ = [
     "average",
@@ -97,8 +95,6 @@ def load_config(folder: str | Path) -> Config:
 
 
 def load_codec(folder: str | Path) -> Codec:
-    from simultan.data.corpus import Codec
-
     return Codec.load(Path(folder))
 
 

@@ -1,0 +1,62 @@
+"""Adam and the inverse square root schedule: lr(u) = lr sqrt(warmup / u) after a linear warm-up."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Adam, AdamW, Optimizer
+
+from simultan.config import TrainConfig
+
+__all__ = ["build", "clip", "gradient_norm", "learning_rate", "step"]
+
+
+def learning_rate(config: TrainConfig, update: int) -> float:
+    """The rate of an update, counted from 1; a pure function, so a resumed run needs no state."""
+    if update < config.warmup:
+        rise = (config.lr - config.warmup_init_lr) / config.warmup
+        return config.warmup_init_lr + rise * update
+    return config.lr * (max(config.warmup, 1) / update) ** 0.5
+
+
+def build(module: nn.Module, config: TrainConfig) -> Optimizer:
+    """Adam, or AdamW on the matrices when there is weight decay; one fused kernel either way."""
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    # A tensor: the rate changes without a new graph where the step is captured.
+    lr = torch.zeros((), device=parameters[0].device)
+    if not config.weight_decay:
+        return Adam(parameters, lr=lr, betas=config.betas, fused=True)
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": config.weight_decay},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return AdamW([g for g in groups if g["params"]], lr=lr, betas=config.betas, fused=True)
+
+
+def gradient_norm(optimizer: Optimizer) -> Tensor:
+    """The norm of all gradients together, over all processes; 0-d, no host synchronisation."""
+    gradients = [
+        p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None
+    ]
+    norm: Tensor = torch.nn.utils.get_total_norm(gradients, foreach=True)
+    # Weights cut over processes give a cut norm.
+    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+
+
+def clip(optimizer: Optimizer, norm: Tensor, limit: float) -> None:
+    """Scale the gradients down to a norm of at most limit."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm, foreach=True)
+
+
+def step(optimizer: Optimizer, lr: float, skip: Tensor) -> None:
+    """One update at this rate; where skip (0-d bool) holds, weights and moments stay as they are.
+
+    The fused kernel reads the flag on the device, as it does for loss scaling: no host
+    synchronisation, and a non-finite gradient never reaches a weight.
+    """
+    for group in optimizer.param_groups:
+        group["lr"].fill_(lr)
+    optimizer.found_inf = skip.float()  # type: ignore[attr-defined]
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
