@@ -102,7 +102,7 @@ def emission_times(delays: Tensor, computing: Tensor, words_per_second: float) -
     the last source word it needs is heard and word i-1 is out, and takes c_i - c_{i-1} seconds,
     `computing` c [..., T] being the computing time since the sentence began:
 
-        t_i = max(g_i / v, t_{i-1}) + c_i - c_{i-1},  hence  t_i = c_i + max_{k<=i} (g_k/v - c_{k-1})
+        t_i = max(g_i / v, t_{i-1}) + c_i - c_{i-1}  =  c_i + max_{k <= i} (g_k / v - c_{k-1})
     """
     before = torch.cat([torch.zeros_like(computing[..., :1]), computing[..., :-1]], -1)
     waits = (delays / words_per_second - before).cummax(-1).values

@@ -1,0 +1,165 @@
+"""The log of an evaluation: SimulEval's JSON lines, read and written.
+
+Every line holds SimulEval's keys (index, prediction, delays, elapsed, prediction_length,
+reference, source, source_length); the keys after them are ours, and other tools pass them over.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Instance", "read_lines", "read_log", "with_texts", "write_log", "write_text"]
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One sentence of a log."""
+
+    index: int
+    prediction: str
+    delays: list[float]  # source words read before each word of the prediction
+    elapsed: list[float]  # the same with computing time in it; all 0 where it was not measured
+    prediction_length: float = 0
+    reference: str | None = None
+    source: str | list[str] | None = None  # a list: not a text (SimulEval's speech logs)
+    source_length: float | None = None
+    computing: list[float] | None = None  # seconds of computing up to each word
+    seconds: float | None = None  # this sentence's share of the whole run's time
+    source_tokens: list[str] | None = None  # vocabulary pieces, without end-of-sequence
+    target_tokens: list[str] | None = None
+    reference_tokens: int | None = None  # how many
+    token_delays: list[float] | None = None  # source pieces read before each target piece
+    heads: list[list[list[int]]] | None = None  # [T, L, H]: source piece, from 1, of each head
+
+
+_REQUIRED = ("index", "prediction", "delays")
+_NUMBERS = ("delays", "elapsed", "computing", "token_delays")
+_KEYS = [field.name for field in dataclasses.fields(Instance)]
+_SIMULEVAL = _KEYS[: _KEYS.index("source_length") + 1]
+
+
+def read_log(path: str | Path) -> list[Instance]:
+    """The sentences of a log in the order of their index."""
+    path = _log_file(path)
+    found: dict[int, Instance] = {}
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            instance = _parse(line)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from error
+        if instance.index in found:
+            raise ValueError(f"{path}, line {number}: index {instance.index} is there twice")
+        found[instance.index] = instance
+    if not found:
+        raise ValueError(f"{path} is empty: there is no sentence to score")
+    return [found[index] for index in sorted(found)]
+
+
+def write_log(path: str | Path, instances: Iterable[Instance]) -> None:
+    """Write a log that SimulEval and OmniSTEval read; what is not known of ours is left out."""
+    lines = []
+    for instance in instances:
+        table = {key: getattr(instance, key) for key in _KEYS}
+        kept = {k: v for k, v in table.items() if k in _SIMULEVAL or v is not None}
+        lines.append(json.dumps(kept) + "\n")  # in ASCII: SimulEval reads in the locale's encoding
+    write_text(path, "".join(lines))
+
+
+def with_texts(
+    instances: Sequence[Instance],
+    sources: Sequence[str] | None = None,
+    references: Sequence[str] | None = None,
+) -> list[Instance]:
+    """The same sentences with the texts of these lines; a sentence's index is its line."""
+    for name, lines in (("source", sources), ("reference", references)):
+        if lines is not None and len(lines) <= instances[-1].index:
+            raise ValueError(
+                f"the {name} has {len(lines)} lines, but the log has a sentence with index "
+                f"{instances[-1].index}: give the files the log was made from"
+            )
+    filled = []
+    for instance in instances:
+        changes: dict[str, Any] = {}
+        if sources is not None:
+            words = sources[instance.index].split()
+            changes |= {"source": " ".join(words), "source_length": len(words)}
+        if references is not None:
+            changes |= {"reference": references[instance.index]}
+        filled.append(dataclasses.replace(instance, **changes))
+    return filled
+
+
+def read_lines(path: str | Path) -> list[str]:
+    """The lines of a text file; only a line feed ends a line."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{path}: no such file") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text (byte {error.start})") from error
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines]
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _log_file(path: str | Path) -> Path:
+    path = Path(path)
+    return path / "instances.log" if path.is_dir() else path
+
+
+def _parse(line: str) -> Instance:
+    try:
+        table = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON ({error.msg} at column {error.colno})") from error
+    if not isinstance(table, dict):
+        raise ValueError("a JSON object is wanted")
+    missing = [key for key in _REQUIRED if key not in table]
+    if missing:
+        raise ValueError(f"the key {missing[0]!r} is missing")
+    for key in _NUMBERS:
+        values = table.get(key)
+        if values is not None and not (
+            isinstance(values, list) and all(_is_number(value) for value in values)
+        ):
+            raise ValueError(f"{key!r} must be a list of numbers")
+    if not isinstance(table["index"], int) or table["index"] < 0:
+        raise ValueError("'index' must be a whole number, from 0")
+    if not isinstance(table["prediction"], str):
+        raise ValueError("'prediction' must be a text")
+    if table.get("reference") is not None and not isinstance(table["reference"], str):
+        raise ValueError("'reference' must be a text")
+    if table.get("source_length") is not None and not _is_number(table["source_length"]):
+        raise ValueError("'source_length' must be a number")
+    table["elapsed"] = table.get("elapsed") or [0.0] * len(table["delays"])
+    for key in ("elapsed", "computing"):
+        if table.get(key) is not None and len(table[key]) != len(table["delays"]):
+            raise ValueError(
+                f"{len(table['delays'])} delays, but {len(table[key])} values of {key!r}"
+            )
+    return Instance(**{key: table[key] for key in _KEYS if key in table})
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
