@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from simultan.evaluation.evaluate import Scores
+
+LatencyUnit = Literal["words", "subwords"]
+QualityName = Literal["bleu", "bleu_lowercased", "chrf"]
 
 app = typer.Typer(
     add_completion=False,
@@ -17,6 +26,114 @@ app = typer.Typer(
 @app.callback()
 def _root() -> None:
     """Keeps the verbs verbs even while there is only one of them."""
+
+
+@app.command("evaluate")
+def evaluate_verb(
+    model: Annotated[str, typer.Argument(help="A model's folder or name.")],
+    source: Annotated[Path, typer.Option(help="Source text, a sentence to a line.")],
+    reference: Annotated[Path, typer.Option(help="Its translation, line by line.")],
+    out: Annotated[Path, typer.Option(help="Folder for instances.log and scores.json.")],
+    rows: Annotated[int, typer.Option(min=1, help="Sentences translated side by side.")] = 32,
+    threshold: Annotated[float, typer.Option(help="A head stops where p is above it.")] = 0.5,
+    tokenized: Annotated[bool, typer.Option(help="BLEU of text that is in tokens.")] = False,
+    latency_unit: Annotated[LatencyUnit, typer.Option(help="What delays count.")] = "words",
+    words_per_second: Annotated[float, typer.Option(help="Speaking rate of al_ca.")] = 2.5,
+    system: Annotated[str, typer.Option(help="The system's name in figures.")] = "",
+) -> None:
+    """Translate a test set as it would be spoken; log it and score it."""
+    from rich.progress import Progress
+
+    import simultan
+    from simultan.evaluation.evaluate import evaluate
+    from simultan.evaluation.instances import read_lines
+
+    sources, references = read_lines(source), read_lines(reference)
+    translator = simultan.load(model)
+    with Progress(transient=True) as bar:
+        task = bar.add_task("translating", total=len(sources))
+        scores = evaluate(
+            translator,
+            sources,
+            references,
+            out,
+            rows=rows,
+            threshold=threshold,
+            tokenized=tokenized,
+            latency_unit=latency_unit,
+            words_per_second=words_per_second,
+            system=system,
+            progress=lambda done: bar.advance(task, done),
+        )
+    _show_scores(scores)
+
+
+@app.command("score")
+def score_verb(
+    log: Annotated[Path, typer.Argument(help="An instances.log, or the folder it lies in.")],
+    source: Annotated[Path | None, typer.Option(help="Source text, if not in the log.")] = None,
+    reference: Annotated[Path | None, typer.Option(help="References, if not in the log.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the scores to this file.")] = None,
+    tokenized: Annotated[bool, typer.Option(help="BLEU of text that is in tokens.")] = False,
+    latency_unit: Annotated[LatencyUnit, typer.Option(help="What delays count.")] = "words",
+    words_per_second: Annotated[float, typer.Option(help="Speaking rate of al_ca.")] = 2.5,
+    system: Annotated[str, typer.Option(help="The system's name in figures.")] = "",
+) -> None:
+    """Score a log of SimulEval's format, ours or another's."""
+    from simultan.evaluation.evaluate import score, write_scores
+    from simultan.evaluation.instances import read_lines, read_log, with_texts
+
+    instances = with_texts(
+        read_log(log),
+        None if source is None else read_lines(source),
+        None if reference is None else read_lines(reference),
+    )
+    scores = score(
+        instances,
+        tokenized=tokenized,
+        latency_unit=latency_unit,
+        words_per_second=words_per_second,
+        system=system,
+    )
+    if out is not None:
+        write_scores(out, scores)
+    _show_scores(scores)
+
+
+@app.command("plot")
+def plot_verb(
+    folders: Annotated[list[Path], typer.Argument(help="Runs, or folders of a system's runs.")],
+    out: Annotated[Path, typer.Option(help="The figure's name, without .png or .svg.")],
+    quality: Annotated[QualityName, typer.Option(help="The upward axis.")] = "bleu",
+    label: Annotated[list[str] | None, typer.Option(help="A name for each folder.")] = None,
+    sentence: Annotated[
+        int | None, typer.Option(help="Draw the read/write path of the sentence of this index.")
+    ] = None,
+) -> None:
+    """Draw quality against latency, or the path of one sentence with every head's position."""
+    from simultan.evaluation.figures import draw_path, draw_tradeoff, find_runs
+    from simultan.evaluation.instances import read_log
+
+    if sentence is None:
+        files = draw_tradeoff(find_runs(folders, label or ()), out, quality)
+    else:
+        if len(folders) > 1:
+            raise ValueError("--sentence draws one sentence of one run: give one folder")
+        found = [i for i in read_log(folders[0]) if i.index == sentence]
+        if not found:
+            raise ValueError(f"{folders[0]} has no sentence with index {sentence}")
+        files = draw_path(found[0], out)
+    for file in files:
+        typer.echo(file)
+
+
+def _show_scores(scores: Scores) -> None:
+    """One line to a score; what the log does not say is not shown."""
+    for field in dataclasses.fields(scores):
+        value = getattr(scores, field.name)
+        if value not in (None, ""):
+            shown = f"{value:.3f}" if isinstance(value, float) else value
+            typer.echo(f"{field.name:<26} {shown}")
 
 
 def main() -> None:
