@@ -1,7 +1,404 @@
-"""Parallel text -> a prepared folder: vocabularies and memory-mapped shards."""
+"""Parallel text -> a prepared folder: vocabularies, memory-mapped shards, what was left out.
+
+A word's pieces depend on that word alone, so each side is read once into word numbers, every
+distinct word is encoded once, and the rest is array lookups.
+"""
 
 from __future__ import annotations
 
-from simultan.data.codec import Codec, load_codec
+import json
+import random
+import shutil
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
-__all__ = ["Codec", "load_codec"]
+import numpy as np
+from numpy.typing import NDArray
+
+from simultan.data.codec import Codec, load_codec
+from simultan.data.shards import Pieces, Side, open_side, smallest, write_side
+from simultan.data.sources import Progress, Skips, TextPair, language_of, read_pairs
+from simultan.data.text import Pipeline, PipelineName, normalise
+from simultan.data.vocabulary import EOS, Vocabulary
+
+__all__ = ["Codec", "Corpus", "Prepared", "load_codec", "prepare"]
+
+_SIZES = {"bpe": 8_000, "moses-bpe": 32_000}
+_END = "\n"  # the word that ends a sentence in the index; no text word is a line feed
+# what a careless reader might take for the end of a line inside one
+_SEPARATORS = dict.fromkeys(map(ord, "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What stands in prepared.json."""
+
+    pairs: dict[str, int]  # by split
+    tokens: dict[str, tuple[int, int]]  # by split: source and target, end-of-sequence counted
+    vocabulary: tuple[int, int]  # sizes
+    sources: list[dict[str, Any]]  # training text: names, pairs, weight, in the order of the shard
+    skipped: dict[str, dict[str, Any]]  # by split and reason: count and first places
+    unknown: dict[str, tuple[float, float]]  # by split: share of words that are unknown
+    settings: dict[str, Any]
+
+
+class _Index:
+    """Sentences of one side as numbers of distinct words; word 0 ends a sentence."""
+
+    def __init__(self) -> None:
+        self.numbers: defaultdict[str, int] = defaultdict()
+        self.numbers.default_factory = self.numbers.__len__
+        self.numbers[_END]  # takes number 0
+        self.words = array("I")
+        self.offsets = array("q", [0])
+
+    def add(self, text: str) -> None:
+        self.words.extend(map(self.numbers.__getitem__, text.split()))
+        self.words.append(0)
+        self.offsets.append(len(self.words))
+
+    def counts(self, begin: int = 0, end: int | None = None) -> NDArray[Any]:
+        words = np.frombuffer(self.words, np.uint32)[
+            self.offsets[begin] : self.offsets[len(self.offsets) - 1 if end is None else end]
+        ]
+        return np.bincount(words, minlength=len(self.numbers))
+
+
+@dataclass
+class _Split:
+    """One split as read."""
+
+    source: _Index
+    target: _Index
+    places: list[tuple[TextPair, array[int]]]  # the line number of each sentence, by file
+    text: list[tuple[str, str]]  # raw sentences; valid and test only
+
+
+def prepare(
+    out: str | Path,
+    train: Sequence[TextPair],
+    valid: TextPair | None = None,
+    test: TextPair | None = None,
+    *,
+    pipeline: PipelineName = "bpe",
+    vocabulary: int | None = None,
+    joint: bool | None = None,
+    min_count: int = 5,
+    bpe_dropout: float = 0.0,
+    samples: int = 8,
+    max_length: int = 1024,
+    source_language: str = "",
+    target_language: str = "",
+    seed: int = 1,
+    strict: bool = False,
+    codec: Codec | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Prepared:
+    """Read parallel text, learn vocabularies (or take those of `codec`), write the folder.
+
+    Training pairs with an empty side, invalid UTF-8 or more than max_length tokens are
+    skipped, counted and reported; with `strict`, and always in valid and test, an empty side
+    or invalid UTF-8 is an error.
+    """
+    out = Path(out)
+    subword = pipeline != "words"
+    if not train:
+        raise ValueError("no training text: name it with --source and --target")
+    if not 0 <= bpe_dropout < 1 or samples < 1:
+        raise ValueError("BPE-dropout lies in [0, 1) and needs at least one sample")
+    if bpe_dropout and not subword:
+        raise ValueError("BPE-dropout needs a subword pipeline: bpe or moses-bpe")
+    if any(not pair.weight > 0 for pair in train):
+        raise ValueError("a weight must be more than 0")
+    if out.exists() and any(out.iterdir()) and not overwrite:
+        raise ValueError(f"{out} is not empty: choose another folder or say --overwrite")
+    report = progress or (lambda what, fraction: None)
+    if codec is None:
+        languages = (
+            source_language or language_of(train[0].source),
+            target_language or language_of(train[0].target),
+        )
+        chosen = Pipeline(pipeline, *languages)
+    else:
+        chosen = codec.pipeline
+
+    splits: dict[str, _Split] = {}
+    skips = {"train": Skips(strict)}
+    splits["train"] = _read(train, skips["train"], report)
+    for name, pair in (("valid", valid), ("test", test)):
+        if pair is not None:
+            splits[name] = _read([pair], Skips(strict=True), report, keep_text=True)
+    sides = {
+        "source": _tokenise(splits, "source", chosen.tokens, report),
+        "target": _tokenise(splits, "target", chosen.target_tokens, report),
+    }
+    if codec is None:
+        report("learning vocabularies", 0.0)
+        counted = [_weighted(splits["train"], side, sides[side], train) for side in sides]
+        size = vocabulary or _SIZES.get(pipeline)
+        if subword if joint is None else joint:
+            learnt = _learn(counted[0] + counted[1], size, min_count, subword)
+            codec = Codec(chosen, learnt, learnt)
+        else:
+            both = [_learn(counts, size, min_count, subword) for counts in counted]
+            codec = Codec(chosen, both[0], both[1])
+
+    partial = out.with_name(out.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    codec.save(partial)
+    pairs, tokens, unknown = {}, {}, {}
+    for name, split in splits.items():
+        drawn = samples if bpe_dropout and name == "train" else 1
+        tables = []
+        for side in sides:
+            report(f"encoding {name}.{side}", 0.0)
+            learnt = codec.source_vocabulary if side == "source" else codec.target_vocabulary
+            entries = _encode(
+                sides[side], _index(split, side), learnt, bpe_dropout, drawn, f"{seed}{side}"
+            )
+            tables.append(Pieces.of(entries, len(learnt)))
+        kept = _keep(split, tables, drawn, max_length if name == "train" else None, skips["train"])
+        counts = []
+        for number, (side, table) in enumerate(zip(sides, tables, strict=True)):
+            report(f"writing {name}.{side}", 0.0)
+            words, offsets = _select(_index(split, side), kept)
+            prefix = partial / f"{name}.{side}"
+            counts.append(write_side(prefix, words, offsets, table, drawn, 2 * seed + number))
+        pairs[name] = int(kept.sum())
+        tokens[name] = (counts[0], counts[1])
+        unknown[name] = _unknown_share(codec, sides, split)
+        if split.text:
+            _write_text(partial, name, split.text)
+        if name == "train":
+            ranges = _ranges(split, kept, train)
+    settings = {
+        "pipeline": asdict(chosen),
+        "joint": codec.source_vocabulary is codec.target_vocabulary,
+        "min_count": None if subword else min_count,
+        "bpe_dropout": bpe_dropout,
+        "samples": samples if bpe_dropout else 1,
+        "max_length": max_length,
+        "seed": seed,
+    }
+    skipped = {
+        reason: {"count": count, "first": skips["train"].places[reason]}
+        for reason, count in skips["train"].counts.items()
+    }
+    sizes = len(codec.source_vocabulary), len(codec.target_vocabulary)
+    result = Prepared(pairs, tokens, sizes, ranges, skipped, unknown, settings)
+    text = json.dumps(asdict(result), indent=1, ensure_ascii=False)
+    (partial / "prepared.json").write_text(text + "\n", encoding="utf-8")
+    if out.exists():
+        shutil.rmtree(out)
+    partial.rename(out)
+    return result
+
+
+def _index(split: _Split, side: str) -> _Index:
+    return split.source if side == "source" else split.target
+
+
+def _read(
+    pairs: Sequence[TextPair], skips: Skips, report: Progress, keep_text: bool = False
+) -> _Split:
+    split = _Split(_Index(), _Index(), [], [])
+    for pair in pairs:
+        numbers = array("q")
+        for number, source, target in read_pairs(pair, skips, report):
+            split.source.add(source)
+            split.target.add(target)
+            numbers.append(number)
+            if keep_text:
+                split.text.append((source, target))
+        split.places.append((pair, numbers))
+    return split
+
+
+def _tokenise(
+    splits: dict[str, _Split],
+    side: str,
+    tokens: Callable[[str], list[str]],
+    report: Progress,
+) -> dict[str, list[str]]:
+    """Distinct raw word -> the vocabulary's words in it; nothing for one of invisible signs."""
+    report(f"tokenising {side}", 0.0)
+    table: dict[str, list[str]] = {}
+    for split in splits.values():
+        for word in _index(split, side).numbers:
+            if word not in table:
+                plain = normalise(word)
+                table[word] = tokens(plain) if plain else []
+    return table
+
+
+def _weighted(
+    split: _Split, side: str, table: dict[str, list[str]], train: Sequence[TextPair]
+) -> Counter[str]:
+    """How often the vocabulary's words stand in the training text, sources weighted."""
+    index, begin = _index(split, side), 0
+    total = np.zeros(len(index.numbers))
+    for pair, (_, numbers) in zip(train, split.places, strict=True):
+        total += index.counts(begin, begin + len(numbers)) * pair.weight
+        begin += len(numbers)
+    counts: Counter[str] = Counter()
+    for word, count in zip(index.numbers, np.ceil(total).astype(int).tolist(), strict=True):
+        for token in table[word]:
+            counts[token] += count
+    return counts
+
+
+def _learn(counts: Counter[str], size: int | None, min_count: int, subword: bool) -> Vocabulary:
+    if subword:
+        return Vocabulary.learn_bpe(counts, size or _SIZES["bpe"])
+    return Vocabulary.learn_words(counts, min_count, size)
+
+
+def _encode(
+    table: dict[str, list[str]],
+    index: _Index,
+    vocabulary: Vocabulary,
+    dropout: float,
+    samples: int,
+    seed: str,
+) -> list[list[int]]:
+    """Ids of each distinct word, `samples` entries a word; word 0 is end-of-sequence."""
+    entries: list[list[int]] = []
+    draw = random.Random(seed)
+    for word in index.numbers:
+        if word == _END:
+            entries += [[EOS]] * samples
+        elif samples == 1:
+            entries.append(vocabulary.encode(table[word]))
+        else:
+            for _ in range(samples):
+                tokens = table[word]
+                drawn = (vocabulary.sample_word(token, dropout, draw) for token in tokens)
+                entries.append([id for ids in drawn for id in ids])
+    return entries
+
+
+def _keep(
+    split: _Split, tables: list[Pieces], samples: int, max_length: int | None, skips: Skips
+) -> NDArray[Any]:
+    """Which sentences have a token on both sides and no side longer than the limit."""
+    shortest, longest = [], []
+    for index, table in zip((split.source, split.target), tables, strict=True):
+        lengths = table.lengths.reshape(-1, samples)
+        words = np.frombuffer(index.words, np.uint32)
+        starts = np.frombuffer(index.offsets, np.int64)[:-1]
+        longest.append(np.add.reduceat(lengths.max(1)[words], starts))
+        shortest.append(longest[-1] if samples == 1 else lengths.min(1)[words])
+        if samples > 1:
+            shortest[-1] = np.add.reduceat(shortest[-1], starts)
+    places = [(pair, number) for pair, numbers in split.places for number in numbers]
+    kept = np.ones(len(places), bool)
+    for side, lengths in enumerate(shortest):
+        for place in np.flatnonzero(kept & (lengths <= 1)):
+            pair, number = places[place]
+            path = (pair.source, pair.target)[side]
+            if max_length is None:
+                raise ValueError(f"{path}:{number}: empty but for invisible characters")
+            skips.add("empty", path, number)
+            kept[place] = False
+    if max_length is not None:
+        for side, lengths in enumerate(longest):
+            for place in np.flatnonzero(kept & (lengths > max_length)):
+                pair, number = places[place]
+                path = (pair.source, pair.target)[side]
+                skips.add(f"longer than {max_length} tokens", path, number)
+                kept[place] = False
+    if not kept.any():
+        raise ValueError(f"{split.places[0][0].source}: no usable pair is left")
+    return kept
+
+
+def _select(index: _Index, kept: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    words = np.frombuffer(index.words, np.uint32)
+    offsets = np.frombuffer(index.offsets, np.int64)
+    counts = np.diff(offsets)
+    if not kept.all():
+        words = words[np.repeat(kept, counts)]
+    selected = np.zeros(int(kept.sum()) + 1, np.int64)
+    np.cumsum(counts[kept], out=selected[1:])
+    return words.astype(smallest(len(index.numbers)), copy=False), selected
+
+
+def _ranges(split: _Split, kept: NDArray[Any], train: Sequence[TextPair]) -> list[dict[str, Any]]:
+    """The training files in the order of the shard."""
+    result, begin = [], 0
+    for pair, (_, numbers) in zip(train, split.places, strict=True):
+        count = int(kept[begin : begin + len(numbers)].sum())
+        begin += len(numbers)
+        names = {"source": pair.source.name, "target": pair.target.name}
+        result.append({**names, "pairs": count, "weight": pair.weight})
+    return result
+
+
+def _unknown_share(
+    codec: Codec, sides: dict[str, dict[str, list[str]]], split: _Split
+) -> tuple[float, float]:
+    if codec.source_vocabulary.is_subword:
+        return 0.0, 0.0
+    shares = []
+    for side, vocabulary in zip(
+        sides, (codec.source_vocabulary, codec.target_vocabulary), strict=True
+    ):
+        known, index = set(vocabulary.pieces), _index(split, side)
+        counts = index.counts()[1:]
+        words = list(index.numbers)[1:]
+        flags = np.array([any(t not in known for t in sides[side][w]) for w in words], bool)
+        shares.append(float(counts[flags].sum() / max(1, counts.sum())))
+    return shares[0], shares[1]
+
+
+def _write_text(folder: Path, name: str, text: list[tuple[str, str]]) -> None:
+    """Raw sentences for scoring, one a line."""
+    for side, number in (("source", 0), ("target", 1)):
+        lines = [sentence[number].translate(_SEPARATORS) + "\n" for sentence in text]
+        (folder / f"{name}.{side}.txt").write_text("".join(lines), encoding="utf-8", newline="\n")
+
+
+class Corpus:
+    """One split of a prepared folder, memory-mapped."""
+
+    def __init__(self, folder: str | Path, split: str = "train") -> None:
+        folder = Path(folder)
+        try:
+            self.prepared = json.loads((folder / "prepared.json").read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"{folder}: not a prepared corpus (no prepared.json); run `simultan prepare`"
+            ) from error
+        if split not in self.prepared["pairs"]:
+            raise ValueError(f"{folder}: prepared without a {split} set")
+        self.folder, self.split = folder, split
+        self.source: Side = open_side(folder / f"{split}.source")
+        self.target: Side = open_side(folder / f"{split}.target")
+        if not len(self.source) == len(self.target) == self.prepared["pairs"][split]:
+            raise ValueError(f"{folder}: the {split} shards are damaged; run `simultan prepare`")
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def weights(self) -> list[tuple[int, float]]:
+        """Pairs and weight of each training source, in the order of the shard."""
+        if self.split != "train":
+            return [(len(self), 1.0)]
+        return [(source["pairs"], source["weight"]) for source in self.prepared["sources"]]
+
+    def text(self) -> tuple[list[str], list[str]]:
+        """Raw source and target sentences; valid and test only."""
+        sides = []
+        for side in ("source", "target"):
+            path = self.folder / f"{self.split}.{side}.txt"
+            if not path.exists():
+                raise FileNotFoundError(f"{path}: not there; only valid and test keep their text")
+            sides.append(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
+        return sides[0], sides[1]

@@ -1,0 +1,176 @@
+"""One side of a corpus on disk: memory-mapped token ids, or words and sampled pieces of each.
+
+A sentence's tokens end in end-of-sequence. With BPE-dropout the sentences are stored as
+words, beside V sampled segmentations of each word; epoch e draws, for the word at position n,
+
+    segmentation = hash(seed, e, n) mod V
+
+so every epoch sees another segmentation of the corpus at no cost on disk.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simultan.data.vocabulary import PAD
+
+__all__ = ["Pieces", "Side", "TokenSide", "WordSide", "gather", "open_side", "write_side"]
+
+Ints = NDArray[Any]
+_CHUNK = 1 << 20  # words handled at a time: bounds memory, stays in cache
+
+
+class Side(Protocol):
+    """The sentences of one side."""
+
+    def __len__(self) -> int: ...
+    def lengths(self, epoch: int = 0) -> Ints: ...
+    def rows(self, indices: Ints, width: int, epoch: int = 0) -> Ints: ...
+
+
+class Pieces:
+    """Ragged table: entry n is flat[starts[n]:starts[n + 1]]."""
+
+    def __init__(self, flat: Ints, starts: Ints) -> None:
+        self.flat, self.starts = flat, starts
+        self.lengths = np.diff(starts).astype(np.int32)
+
+    @classmethod
+    def of(cls, entries: list[list[int]], size: int) -> Pieces:
+        starts = np.zeros(len(entries) + 1, np.int64)
+        np.cumsum([len(entry) for entry in entries], out=starts[1:])
+        flat = np.fromiter(
+            (id for entry in entries for id in entry), smallest(size), count=int(starts[-1])
+        )
+        return cls(flat, starts)
+
+
+def smallest(size: int) -> type[np.uint16] | type[np.uint32]:
+    """The type that holds ids below size."""
+    return np.uint16 if size <= 1 << 16 else np.uint32
+
+
+def gather(table: Pieces, entries: Ints) -> Ints:
+    """The concatenation of these entries of the table."""
+    lengths = table.lengths[entries]
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    shift = table.starts[:-1][entries] - (ends - lengths)
+    return table.flat[np.repeat(shift, lengths) + np.arange(total)]
+
+
+def _pad(flat: Ints, lengths: Ints, width: int) -> Ints:
+    """Rows of these lengths, filled from flat, padded to width."""
+    rows = np.full((len(lengths), width), PAD, np.int64)
+    rows[np.arange(width) < lengths[:, None]] = flat
+    return rows
+
+
+class TokenSide:
+    """Token ids as they are."""
+
+    def __init__(self, tokens: Ints, offsets: Ints) -> None:
+        self._table = Pieces(tokens, offsets)
+
+    def __len__(self) -> int:
+        return len(self._table.lengths)
+
+    def lengths(self, epoch: int = 0) -> Ints:
+        return self._table.lengths.astype(np.int64)
+
+    def rows(self, indices: Ints, width: int, epoch: int = 0) -> Ints:
+        return _pad(gather(self._table, indices), self._table.lengths[indices], width)
+
+
+class WordSide:
+    """Words, each with `samples` segmentations; entry word * samples + k is its k-th."""
+
+    def __init__(self, words: Ints, offsets: Ints, pieces: Pieces, samples: int, seed: int) -> None:
+        self._table, self._pieces = Pieces(words, offsets), pieces
+        self._samples, self._seed = samples, seed
+
+    def __len__(self) -> int:
+        return len(self._table.lengths)
+
+    def lengths(self, epoch: int = 0) -> Ints:
+        offsets, result = self._table.starts, np.empty(len(self), np.int64)
+        first = 0
+        while first < len(self):
+            last = int(np.searchsorted(offsets, offsets[first] + _CHUNK))
+            last = min(max(last, first + 1), len(self))
+            positions = np.arange(offsets[first], offsets[last])
+            words = self._table.flat[offsets[first] : offsets[last]]
+            lengths = self._pieces.lengths[self._entries(words, positions, epoch)]
+            starts = offsets[first:last] - offsets[first]
+            result[first:last] = np.add.reduceat(lengths, starts)  # no sentence is empty
+            first = last
+        return result
+
+    def rows(self, indices: Ints, width: int, epoch: int = 0) -> Ints:
+        words = gather(self._table, indices)
+        counts = self._table.lengths[indices]
+        ends = np.cumsum(counts)
+        shift = self._table.starts[:-1][indices] - (ends - counts)
+        entries = self._entries(words, np.repeat(shift, counts) + np.arange(len(words)), epoch)
+        lengths = np.add.reduceat(self._pieces.lengths[entries], ends - counts)
+        return _pad(gather(self._pieces, entries), lengths, width)
+
+    def _entries(self, words: Ints, positions: Ints, epoch: int) -> Ints:
+        salt = np.uint64((self._seed * 0x9E3779B97F4A7C15 + epoch * 0xD1B54A32D192ED03) % (1 << 64))
+        mixed = (positions.astype(np.uint64) + salt) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= mixed >> np.uint64(29)
+        mixed *= np.uint64(0x94D049BB133111EB)
+        mixed >>= np.uint64(32)
+        draw = (mixed % np.uint64(self._samples)).astype(np.int64)
+        return words.astype(np.int64) * self._samples + draw
+
+
+def write_side(
+    prefix: Path, words: Ints, offsets: Ints, pieces: Pieces, samples: int, seed: int
+) -> int:
+    """Write one side; with one sample as tokens, otherwise as words. Returns the tokens."""
+    if samples > 1:
+        _save(prefix, "words", words)
+        _save(prefix, "offsets", offsets)
+        _save(prefix, "pieces", pieces.flat)
+        _save(prefix, "starts", pieces.starts.astype(np.uint32))
+        _save(prefix, "sampling", np.array([samples, seed], np.int64))
+        return int(WordSide(words, offsets, pieces, samples, seed).lengths().sum())
+    counts = pieces.lengths[words]
+    ends = np.zeros(len(words) + 1, np.int64)
+    np.cumsum(counts, out=ends[1:])
+    starts = ends[offsets]
+    tokens = np.lib.format.open_memmap(
+        f"{prefix}.tokens.npy", mode="w+", dtype=pieces.flat.dtype, shape=(int(ends[-1]),)
+    )
+    for first in range(0, len(words), _CHUNK):
+        last = min(first + _CHUNK, len(words))
+        tokens[ends[first] : ends[last]] = gather(pieces, words[first:last])
+    tokens.flush()
+    _save(prefix, "offsets", starts)
+    return int(ends[-1])
+
+
+def open_side(prefix: Path) -> TokenSide | WordSide:
+    """A side as written, its large arrays memory-mapped."""
+    offsets = _load(prefix, "offsets")
+    if Path(f"{prefix}.tokens.npy").exists():
+        return TokenSide(_load(prefix, "tokens"), offsets)
+    samples, seed = (int(n) for n in _load(prefix, "sampling"))
+    pieces = Pieces(np.array(_load(prefix, "pieces")), np.array(_load(prefix, "starts"), np.int64))
+    return WordSide(_load(prefix, "words"), offsets, pieces, samples, seed)
+
+
+def _save(prefix: Path, name: str, array: Ints) -> None:
+    np.save(f"{prefix}.{name}.npy", array)
+
+
+def _load(prefix: Path, name: str) -> Ints:
+    path = Path(f"{prefix}.{name}.npy")
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: not there; run `simultan prepare` again")
+    return np.load(path, mmap_mode="r", allow_pickle=False)
