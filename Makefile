@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --disable-pip-version-check --quiet --constraint constraints.txt
 INSTALLED := $(VENV)/.installed
+SIMULEVAL := .venv-simuleval
 
-.PHONY: test lint types imports pytest bench clean
+.PHONY: test lint types imports pytest simuleval bench clean
 
 test: lint types imports pytest
 
@@ -26,11 +27,24 @@ types: $(INSTALLED)
 imports: $(INSTALLED)
 	$(BIN)/python -m pytest -p no:xdist -o addopts=-q tests/test_imports.py
 
-pytest: $(INSTALLED)
+pytest: $(INSTALLED) simuleval
 	$(BIN)/python -m pytest
+
+# SimulEval pins an old tqdm, so it lives in an environment laid over ours: its own packages come
+# first, a .pth file adds everything of ours behind them.
+simuleval: $(SIMULEVAL)/.installed
+
+$(SIMULEVAL)/.installed: $(INSTALLED) constraints-simuleval.txt
+	$(BIN)/python -m venv $(SIMULEVAL)
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > $(SIMULEVAL)/ours.pth
+	echo '$(CURDIR)/src' >> $(SIMULEVAL)/ours.pth
+	mv $(SIMULEVAL)/ours.pth "$$($(SIMULEVAL)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")"
+	$(SIMULEVAL)/bin/pip install --disable-pip-version-check --quiet --no-deps \
+		--requirement constraints-simuleval.txt
+	touch $@
 
 bench: $(INSTALLED)
 	for bench in benchmarks/*.py; do $(BIN)/python $$bench || exit 1; done
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info
+	rm -rf $(VENV) $(SIMULEVAL) build dist src/*.egg-info

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from simultan.data.codec import Codec
+from simultan.data.text import Pipeline
+from simultan.data.vocabulary import BYTES, MARKER, SPECIAL, Vocabulary
 from simultan.evaluation import quality
 from simultan.evaluation.evaluate import evaluate, score
 from simultan.evaluation.instances import read_log, with_texts, write_log, write_text
@@ -21,10 +24,9 @@ class Spoken:
     words: list[str]
     delays: list[int]
     elapsed: list[float]
-    source_tokens: list[str] = field(default_factory=list)
-    target_tokens: list[str] = field(default_factory=list)
-    token_delays: list[int] = field(default_factory=list)
-    heads: list[list[list[int]]] = field(default_factory=list)
+    tokens: list[int]
+    token_delays: list[int]
+    heads: list[list[list[int]]]
 
 
 class Shouter:
@@ -32,6 +34,9 @@ class Shouter:
 
     def __init__(self, k: int) -> None:
         self.k = k
+        # no merges: a word of one letter is the letter and the marker
+        vocabulary = Vocabulary([*SPECIAL, *BYTES, *"abcdefABCDEF", MARKER], [])
+        self.codec = Codec(Pipeline("bpe"), vocabulary, vocabulary)
 
     def translate(
         self,
@@ -45,14 +50,12 @@ class Shouter:
         for sentence in sentences:
             words = sentence.split()
             delays = [min(i + self.k, len(words)) for i in range(len(words))]
-            pieces = [half for word in words for half in (word[:1], word[1:] + "▁")]
             out.append(
                 Spoken(
                     words=[word.upper() for word in words],
                     delays=delays,
                     elapsed=[0.2 * (i + 1) for i in range(len(words))],
-                    source_tokens=pieces,
-                    target_tokens=[piece.upper() for piece in pieces],
+                    tokens=self.codec.encode_target(sentence.upper())[:-1],
                     token_delays=[2 * delay for delay in delays for _ in range(2)],
                     heads=[[[2 * d - 1, 2 * d]] for d in delays for _ in range(2)],
                 )
@@ -61,12 +64,9 @@ class Shouter:
                 progress(1)
         return out
 
-    def count_target_tokens(self, text: str) -> int:
-        return 2 * len(text.split())
 
-
-SOURCES = ["one two three four", "", "five  six"]
-REFERENCES = ["ONE TWO THREE FOUR", "NOTHING", "FIVE SIX"]
+SOURCES = ["a b c d", "", "e  f"]
+REFERENCES = ["A B C D", "NOTHING", "E F"]
 
 
 def test_a_test_set(tmp_path: Path) -> None:
@@ -97,7 +97,10 @@ def test_a_test_set(tmp_path: Path) -> None:
     # the log says all of it
     log = read_log(tmp_path / "run")
     assert [i.index for i in log] == [0, 1, 2]
-    assert log[2].source == "five six"
+    assert log[2].source == "e f"
+    assert log[2].source_tokens == ["e", "▁", "f", "▁"]
+    assert log[2].target_tokens == ["E", "▁", "F", "▁"]
+    assert log[2].reference_tokens == 4
     assert log[0].elapsed == [3.0, 5.0, 7.0, 9.0]
     again = score(log, words_per_second=10.0, system="shouter")
     stored = json.loads((tmp_path / "run" / "scores.json").read_text())

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from simultan import latency
+from simultan.data.codec import Codec
 from simultan.evaluation.instances import Instance, write_log, write_text
 from simultan.evaluation.quality import Quality, measure
 
@@ -63,14 +64,15 @@ class Translation(Protocol):
     words: list[str]
     delays: list[int]  # source words read, for each word
     elapsed: list[float]  # seconds of computing since the sentence began, for each word
-    source_tokens: list[str]  # pieces, without end-of-sequence
-    target_tokens: list[str]
+    tokens: list[int]  # target pieces, without end-of-sequence
     token_delays: list[int]  # source pieces read, for each target piece
     heads: list[list[list[int]]]  # [T, L, H], from 1; empty where the policy has no heads
 
 
 class Translator(Protocol):
     """What evaluation asks of a translator."""
+
+    codec: Codec
 
     def translate(
         self,
@@ -81,10 +83,6 @@ class Translator(Protocol):
         progress: Callable[[int], None] | None = None,
     ) -> Sequence[Translation]:
         """Translate all; `progress` is told how many more sentences are done."""
-        ...
-
-    def count_target_tokens(self, text: str) -> int:
-        """Vocabulary pieces of a target text."""
         ...
 
 
@@ -114,7 +112,7 @@ def evaluate(
     translations = translator.translate(sources, rows=rows, threshold=threshold, progress=progress)
     seconds = time.perf_counter() - start
     instances = [
-        _instance(index, translation, source, reference, translator, words_per_second)
+        _instance(index, translation, source, reference, translator.codec, words_per_second)
         for index, (translation, source, reference) in enumerate(
             zip(translations, sources, references, strict=True)
         )
@@ -200,13 +198,13 @@ def _instance(
     translation: Translation,
     source: str,
     reference: str,
-    translator: Translator,
+    codec: Codec,
     words_per_second: float,
 ) -> Instance:
     delays = torch.tensor(translation.delays, dtype=torch.float64)
     computing = torch.tensor(translation.elapsed, dtype=torch.float64)
     times = latency.emission_times(delays, computing, words_per_second)
-    words = source.split()
+    words = codec.pipeline.split_source(source)
     return Instance(
         index=index,
         prediction=" ".join(translation.words),
@@ -217,9 +215,11 @@ def _instance(
         source=" ".join(words),
         source_length=len(words),
         computing=[round(c, 6) for c in translation.elapsed],
-        source_tokens=list(translation.source_tokens),
-        target_tokens=list(translation.target_tokens),
-        reference_tokens=translator.count_target_tokens(reference),
+        source_tokens=[
+            codec.source_vocabulary.pieces[id] for id in codec.encode_source(source)[:-1]
+        ],
+        target_tokens=[codec.target_vocabulary.pieces[id] for id in translation.tokens],
+        reference_tokens=len(codec.encode_target(reference)) - 1,
         token_delays=list(translation.token_delays),
         heads=list(translation.heads) or None,
     )

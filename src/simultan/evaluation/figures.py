@@ -197,10 +197,10 @@ def _grid(instance: Instance) -> tuple[list[str], list[str], list[float]]:
         delays = list(instance.token_delays)
         for row, token in enumerate(instance.heads or []):  # a head may stand on the end
             delays[row] = max(delays[row], *(max(layer) for layer in token))
-        columns = [_piece(piece) for piece in instance.source_tokens]
+        columns = _pieces(instance.source_tokens)
         if max(delays) > len(columns):
             columns.append("(end)")
-        return [_piece(piece) for piece in instance.target_tokens], columns, delays
+        return _pieces(instance.target_tokens), columns, delays
     if not isinstance(instance.source, str) or not instance.delays:
         raise ValueError(
             f"the sentence with index {instance.index} has no path to draw: its source must be a "
@@ -215,9 +215,11 @@ def _grid(instance: Instance) -> tuple[list[str], list[str], list[float]]:
     return words, instance.source.split(), instance.delays
 
 
-def _piece(piece: str) -> str:
-    """A piece as it is shown: a dot where its word goes on."""
-    return piece.removesuffix("▁") if piece.endswith("▁") else piece + "·"
+def _pieces(pieces: list[str]) -> list[str]:
+    """Pieces as they are shown: a dot where a word goes on."""
+    if not any(piece.endswith("▁") for piece in pieces):  # whole words
+        return list(pieces)
+    return [piece.removesuffix("▁") if piece.endswith("▁") else piece + "·" for piece in pieces]
 
 
 def _read_scores(file: Path) -> dict[str, Any]:
