@@ -20,6 +20,7 @@ from simultan.latency import differentiable_average_lagging
 
 __all__ = [
     "LossTerms",
+    "Translator",
     "counts",
     "head_variance",
     "smoothed_cross_entropy",

@@ -1,4 +1,4 @@
-"""A toy language pair: word for word, but articles agree with a later noun and adjectives follow it.
+"""A toy language pair: word for word, but articles agree with a later noun, adjectives follow it.
 
 "the red house" -> "la maison rouge": nobody can write the first word before the third is read,
 and nothing ever waits for more than two words. Every source sentence has one translation.

@@ -1,0 +1,319 @@
+"""fit(): the one training loop, for every policy, architecture and number of processes.
+
+Every update is a pure function of the weights, the optimiser, its number and the batches at its
+place in the corpus: random numbers are seeded anew for each update. So a run resumed from any
+checkpoint equals an unbroken one, whatever validation or a restart drew in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy
+import torch
+from torch import Tensor, nn
+
+from simultan import checkpoint, losses
+from simultan import model as models
+from simultan.config import Config, LossConfig
+from simultan.data.batching import Batch
+from simultan.data.codec import Codec
+from simultan.train import optim
+from simultan.train.distributed import World, accumulating, gather, load_optimizer, shard
+from simultan.train.folder import RunFolder
+from simultan.train.journal import Journal
+
+__all__ = ["NonFiniteLossError", "Outcome", "Step", "Validate", "fit"]
+
+Validate = Callable[[nn.Module, Config, Codec], Mapping[str, float]]
+NEVER = 2**62
+
+
+class NonFiniteLossError(ValueError):
+    """The loss became infinite or not a number."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    update: int
+    finished: bool  # False: told to stop; the same command goes on
+    folder: Path  # the model to use: final, or the last checkpoint
+
+
+class Objective(nn.Module):
+    """Model and losses as one module, so that both are compiled and sharded together."""
+
+    def __init__(self, model: nn.Module, config: LossConfig) -> None:
+        super().__init__()
+        self.model, self.config = model, config
+
+    def forward(self, batch: Batch, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """The objective's share of this batch and its sums [6]; counts [2] of the whole update."""
+        sums = losses.terms(cast(losses.Translator, self.model), batch, self.config)
+        total = losses.total(sums, counts[0], counts[1], self.config)
+        return total, torch.stack([value.detach().double() for value in sums])
+
+
+class Step:
+    """One update: forward, backward, optimiser. Nothing in here waits for the device."""
+
+    def __init__(self, model: nn.Module, config: Config, world: World) -> None:
+        self.config, self.world = config, world
+        objective = Objective(model, config.loss)
+        if config.train.compile:
+            objective.compile(dynamic=True)
+        self.module = shard(objective, world, config.train.parallel)
+        self.optimizer = optim.build(self.module, config.train)
+        self.sums = torch.zeros(len(losses.LossTerms._fields), dtype=torch.float64).to(world.device)
+        self.norm = torch.zeros((), device=world.device)
+        self.failed = torch.full((), NEVER, device=world.device)  # first non-finite update
+
+    def __call__(self, update: int, batches: Sequence[Batch]) -> None:
+        config, world = self.config.train, self.world
+        counts = torch.stack([torch.stack(losses.counts(batch)) for batch in batches]).sum(0)
+        world.sum_over_ranks(counts)
+        finite = torch.ones((), dtype=torch.bool, device=world.device)
+        for index, batch in enumerate(batches):
+            with (
+                accumulating(self.module, last=index == len(batches) - 1),
+                torch.autocast(
+                    world.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"
+                ),
+            ):
+                loss, sums = self.module(batch, counts)
+                (loss * world.size).backward()  # gradients are averaged over processes
+            self.sums += sums
+            finite &= loss.detach().isfinite()
+        self.norm = optim.gradient_norm(self.optimizer)
+        sound = self.norm.isfinite()  # the same on every process, unlike a loss
+        self.failed = torch.where(finite & sound, self.failed, self.failed.clamp(max=update))
+        if config.clip:
+            optim.clip(self.optimizer, self.norm, config.clip)
+        optim.step(self.optimizer, optim.learning_rate(config, update), skip=~sound)
+
+
+def fit(
+    config: Config,
+    out: str | Path,
+    overwrite: bool = False,
+    validate: Validate | None = None,
+    tensorboard: bool = True,
+    device: str | None = None,
+) -> Outcome:
+    """Train a recipe into a folder; goes on where a run with the same recipe stopped."""
+    folder = RunFolder(Path(out))
+    with World.open(device) as world, _termination() as terminated:
+        if not overwrite:
+            folder.check(config)
+        world.share(None)  # everyone has looked before anyone writes
+        if world.first:
+            if overwrite:
+                folder.clear()
+            folder.create(config)
+        world.share(None)
+        run = Run(config, folder, world, validate, tensorboard)
+        with run:
+            return run.train(terminated)
+
+
+class Run:
+    """The state of a run between updates."""
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        world: World,
+        validate: Validate | None,
+        tensorboard: bool,
+    ) -> None:
+        self.config, self.folder, self.world = config, folder, world
+        self.validate = validate or _evaluate
+        self.codec = checkpoint.load_codec(config.data.folder)
+        seed(config.train.seed, 0, 0)
+        sizes = len(self.codec.source_vocabulary), len(self.codec.target_vocabulary)
+        self.model = models.build(config, *sizes)
+        newest = folder.newest()
+        state: dict[str, Any] = {}
+        if newest is not None:
+            state = checkpoint.load_trainer(newest)
+            checkpoint.restore(self.model, checkpoint.load_weights(newest), str(newest))
+        elif config.train.init_from:
+            checkpoint.initialise(self.model, config.train.init_from, self.codec)
+        self.model.to(world.device)
+        self.step = Step(self.model, config, world)
+        self.update: int = state.get("update", 0)
+        self.position: int = state.get("position", 0)  # batches seen by all processes together
+        if state:
+            load_optimizer(self.step.optimizer, state["optimizer"])
+            if world.first:
+                self.step.sums += state["sums"].to(world.device)
+        self.journal = None
+        if world.first:
+            self.journal = Journal(folder, config.train, self.update, tensorboard)
+        self._clock = time.perf_counter()
+
+    def __enter__(self) -> Run:
+        if self.journal is not None:
+            self.journal.__enter__()
+            if self.update:
+                self.journal.say(f"going on at update {self.update} of {self.folder.path}")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.journal is not None:
+            self.journal.__exit__(*error)
+
+    def train(self, terminated: Callable[[], bool]) -> Outcome:
+        config, world = self.config.train, self.world
+        if self.update:
+            self._after_checkpoint()  # a kill may have come before the validation
+        stream = _stream(self.config, world, self.position)
+        self.model.train()
+        self._clock = time.perf_counter()
+        while self.update < config.updates and not self._share_impatience():
+            self.update += 1
+            seed(config.seed, self.update, world.rank)
+            self.step(self.update, [next(stream) for _ in range(config.accumulate)])
+            self.position += config.accumulate * world.size
+            last = self.update == config.updates
+            stopping = world.size == 1 and terminated()
+            if last or self.update % config.log_every == 0:
+                self._log()
+                # Processes get their signals at different updates; here they meet anyway.
+                flag = torch.tensor(float(terminated()), device=world.device)
+                stopping = bool(world.sum_over_ranks(flag))
+            if last or stopping or self.update % config.save_every == 0 or self._validates():
+                self._save()
+                self._after_checkpoint()
+            if stopping and not last:
+                return Outcome(self.update, finished=False, folder=self.folder.last)
+        if world.first:
+            self.folder.finish(self.config)
+        world.share(None)
+        return Outcome(self.update, finished=True, folder=self.folder.final)
+
+    def _validates(self) -> bool:
+        every = self.config.train.validate_every
+        return every > 0 and self.update % every == 0
+
+    def _share_impatience(self) -> bool:
+        if not self.config.train.patience or not self._validates():
+            return False
+        impatient: bool = self.world.share(self.journal is not None and self.journal.impatient())
+        return impatient
+
+    def _check(self) -> None:
+        failed = int(self.world.min_over_ranks(self.step.failed.clone()))
+        if failed != NEVER:
+            kept = self.folder.newest()
+            raise NonFiniteLossError(
+                f"the loss is not finite at update {failed}; "
+                + (f"{kept} holds the last good weights" if kept else "nothing was saved yet")
+                + "; a lower train.lr, a longer train.warmup or train.clip = 1.0 may help"
+            )
+
+    def _log(self) -> None:
+        """Where the host waits for the device."""
+        self._check()
+        config = self.config.train
+        sums = self.world.sum_over_ranks(self.step.sums.clone())
+        values = losses.LossTerms(*sums.unbind())
+        loss = losses.total(values, values.tokens, values.sentences, self.config.loss)
+        self.step.sums.zero_()
+        now = time.perf_counter()
+        if self.journal is not None:
+            tokens, sentences = float(values.tokens), float(values.sentences)
+            record = {
+                "loss": float(loss),
+                "nll": float(values.nll) / tokens,
+                "smooth": float(values.smooth) / tokens,
+                "latency_average": float(values.latency_average) / sentences,
+                "latency_variance": float(values.latency_variance) / sentences,
+                "lr": optim.learning_rate(config, self.update),
+                "gradient_norm": float(self.step.norm),
+                "tokens_per_second": tokens / (now - self._clock),
+            }
+            self.journal.note("train", self.update, record)
+        self._clock = now
+
+    def _save(self) -> None:
+        self._check()
+        paused = time.perf_counter()
+        weights = gather(checkpoint.weights_of(self.model))
+        state = {
+            "update": self.update,
+            "position": self.position,
+            "sums": self.world.sum_over_ranks(self.step.sums.clone()).cpu(),
+            "optimizer": gather(self.step.optimizer.state_dict()),
+        }
+        place = self.folder.checkpoint(self.update)
+        if self.world.first and not place.exists():
+            checkpoint.save(place, weights, self.config, self.codec, trainer=state)
+        self._clock += time.perf_counter() - paused
+
+    def _after_checkpoint(self) -> None:
+        """Validate if it is time, then name the last and the best and drop what is not needed."""
+        paused = time.perf_counter()
+        cut = self.world.size > 1 and self.config.train.parallel == "fsdp"
+        if self.journal is not None:
+            if self._validates() and not self.journal.validated(self.update):
+                model = self.model
+                if cut:
+                    model, _, _ = checkpoint.load_model(
+                        self.folder.checkpoint(self.update), self.world.device
+                    )
+                model.eval()
+                values = self.validate(model, self.config, self.codec)
+                self.journal.note("valid", self.update, values)
+                self.model.train()
+            best = self.journal.best()
+            checkpoint.point(self.folder.last, self.folder.checkpoint(self.update))
+            if best is not None:
+                checkpoint.point(self.folder.best, self.folder.checkpoint(best))
+            self.folder.prune(self.config, best)
+        self.world.share(None)
+        self._clock += time.perf_counter() - paused
+
+
+def seed(number: int, update: int, rank: int) -> None:
+    """Seed every source of random numbers for one update of one process."""
+    value = random.Random(f"{number}/{update}/{rank}").getrandbits(63)
+    torch.manual_seed(value)
+    numpy.random.seed(value % 2**32)
+    random.seed(value)
+
+
+def _stream(config: Config, world: World, position: int) -> Iterator[Batch]:
+    """This process's batches for ever, from a place in the corpus."""
+    raise NotImplementedError
+
+
+def _evaluate(model: nn.Module, config: Config, codec: Codec) -> Mapping[str, float]:
+    from simultan.evaluation.evaluate import validate
+
+    return validate(model, config, codec)
+
+
+@contextlib.contextmanager
+def _termination() -> Iterator[Callable[[], bool]]:
+    """Whether SIGTERM came, instead of dying of it."""
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event.is_set
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: event.set())
+    try:
+        yield event.is_set
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,322 @@
+"""The training loop: resume to the bit, stops, selection, processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, multiprocessing, nn
+
+from simultan import checkpoint
+from simultan.config import Config, ConfigError, DataConfig, LossConfig, ModelConfig, TrainConfig
+from simultan.data.batching import Batch
+from simultan.train import loop
+
+# ---- stand-ins
+
+
+@dataclass
+class Vocabulary:
+    pieces: list[str] = field(default_factory=lambda: list("abcdefghij"))
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+
+@dataclass
+class Codec:
+    source_vocabulary: Vocabulary = field(default_factory=Vocabulary)
+    target_vocabulary: Vocabulary = field(default_factory=Vocabulary)
+
+    def save(self, folder: Path) -> None:
+        (folder / "pipeline.json").write_text("{}")
+
+
+@dataclass
+class Output:
+    hidden: Tensor
+    delays: Tensor | None
+
+
+class Net(nn.Module):
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.source, self.target = nn.Embedding(10, 8), nn.Embedding(10, 8)
+        self.layers = nn.ModuleList([nn.Linear(8, 8)])
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, batch: Batch) -> Output:
+        inputs = torch.cat([torch.ones_like(batch.target[:, :1]), batch.target[:, :-1]], 1)
+        hidden = self.target(inputs) + self.source(batch.source).mean(1, keepdim=True)
+        hidden = self.dropout(self.layers[0](hidden)).tanh()
+        delays = hidden[..., :4].sigmoid().mT.unflatten(1, (2, 2)) * 5 + 1
+        return Output(hidden, delays)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        return hidden @ self.target.weight.T
+
+
+def stream(config, world, position):
+    while True:
+        generator = torch.Generator().manual_seed(position + world.rank)
+        lengths = torch.randint(2, 7, (4,), generator=generator)
+        tokens = torch.randint(3, 10, (4, 6), generator=generator)
+        tokens = torch.where(torch.arange(6) < lengths[:, None], tokens, 0)
+        yield Batch(tokens, lengths, (tokens + 1) % 10, lengths)
+        position += world.size
+
+
+def stand_in() -> None:
+    checkpoint.models.build = lambda config, *_: Net(config.model.dropout)
+    checkpoint.load_codec = lambda folder: Codec()
+    loop._stream = stream
+
+
+stand_in()
+
+# ---- the loop
+
+CONFIG = Config(
+    data=DataConfig(folder="x"),
+    model=ModelConfig(width=8, heads=2, dropout=0.2),
+    loss=LossConfig(lambda_avg=0.1, lambda_var=0.1),
+    train=TrainConfig(
+        updates=12, warmup=3, lr=0.05, log_every=2, save_every=4, validate_every=0, average=2
+    ),
+)
+
+
+def with_train(config: Config = CONFIG, **changes) -> Config:
+    return replace(config, train=replace(config.train, **changes))
+
+
+def fit(config: Config, out: Path, **options) -> loop.Outcome:
+    return loop.fit(config, out, tensorboard=False, device="cpu", **options)
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    return checkpoint.load_weights(folder)
+
+
+def assert_same(one: Path, other: Path) -> None:
+    left, right = weights(one), weights(other)
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[name], right[name]) for name in left)
+
+
+def metrics(out: Path, kind: str = "train") -> list[dict]:
+    lines = (out / "metrics.jsonl").read_text().splitlines()
+    return [r for r in map(json.loads, lines) if r["kind"] == kind]
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("unbroken") / "run"
+    fit(CONFIG, out)
+    return out
+
+
+def test_it_learns_logs_and_saves(unbroken):
+    records = metrics(unbroken)
+    assert [r["update"] for r in records] == [2, 4, 6, 8, 10, 12]
+    assert records[-1]["nll"] < records[0]["nll"]
+    first = records[0]
+    latency = 0.1 * first["latency_average"] + 0.1 * first["latency_variance"]
+    assert first["loss"] == pytest.approx(first["smooth"] + latency)
+    assert first["latency_variance"] > 0
+    assert sorted(p.name for p in (unbroken / "checkpoints").iterdir()) == [
+        *("00000004", "00000008", "00000012")
+    ]
+    assert (unbroken / "last").resolve().name == "00000012"
+
+
+def test_final_is_the_average_of_the_last(unbroken):
+    wanted = checkpoint.average([unbroken / "checkpoints" / n for n in ("00000008", "00000012")])
+    found = weights(unbroken / "final")
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+def run_until_killed(out: str) -> None:
+    loop.fit(with_train(updates=10**6), Path(out), tensorboard=False, device="cpu")
+
+
+def test_kill_9_and_resume_equals_unbroken(tmp_path):
+    """Wherever the kill falls, each checkpoint after it is the unbroken run's."""
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=run_until_killed, args=[str(tmp_path / "killed")])
+    process.start()
+    while not (tmp_path / "killed" / "last").exists():
+        time.sleep(0.01)
+        assert process.is_alive()
+    time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    done = max(int(p.name) for p in (tmp_path / "killed" / "checkpoints").glob("[0-9]*"))
+    config = with_train(updates=done + 6)
+    text = (tmp_path / "killed" / "config.toml").read_text()
+    (tmp_path / "killed" / "config.toml").write_text(
+        text.replace(f"updates = {10**6}", f"updates = {done + 6}")
+    )
+    assert fit(config, tmp_path / "killed").finished
+    fit(config, tmp_path / "whole")
+    assert_same(tmp_path / "killed" / "last", tmp_path / "whole" / "last")
+    assert_same(tmp_path / "killed" / "final", tmp_path / "whole" / "final")
+    trainer = [checkpoint.load_trainer(tmp_path / n / "last") for n in ("killed", "whole")]
+    assert trainer[0]["update"] == trainer[1]["update"] == done + 6
+    for key, state in trainer[0]["optimizer"]["state"].items():
+        other = trainer[1]["optimizer"]["state"][key]
+        assert all(torch.equal(state[name], other[name]) for name in state)
+    updates = [r["update"] for r in metrics(tmp_path / "killed")]
+    assert updates == sorted(set(updates))
+
+
+@pytest.mark.parametrize("moment", [3, 4, 11])
+def test_sigterm_saves_and_stops(moment, tmp_path, unbroken, monkeypatch):
+    def signalled(config, world, position):
+        for number, batch in enumerate(stream(config, world, position), start=position + 1):
+            if number == moment:
+                os.kill(os.getpid(), signal.SIGTERM)
+            yield batch
+
+    monkeypatch.setattr(loop, "_stream", signalled)
+    outcome = fit(CONFIG, tmp_path / "run")
+    assert (outcome.update, outcome.finished) == (moment, False)
+    assert outcome.folder.resolve().name == f"{moment:08d}"
+    monkeypatch.setattr(loop, "_stream", stream)
+    assert fit(CONFIG, tmp_path / "run").finished
+    assert_same(tmp_path / "run" / "final", unbroken / "final")
+    seen = [{k: v for k, v in r.items() if k != "tokens_per_second"} for r in metrics(unbroken)]
+    for record, wanted in zip(metrics(tmp_path / "run"), seen, strict=True):
+        assert {k: record[k] for k in wanted} == wanted
+
+
+def test_a_non_finite_loss_stops_and_keeps_the_last_good_checkpoint(tmp_path, monkeypatch):
+    calls = [0]
+    total = loop.losses.total
+
+    def spoiled(sums, *arguments):
+        calls[0] += 1
+        return total(sums, *arguments) * (float("nan") if calls[0] == 8 else 1.0)
+
+    monkeypatch.setattr(loop.losses, "total", spoiled)
+    with pytest.raises(loop.NonFiniteLossError, match=r"update 6;.*00000004 holds the last good"):
+        fit(with_train(log_every=2), tmp_path / "run")  # two updates, one log, ...
+    assert (tmp_path / "run" / "last").resolve().name == "00000004"
+    assert all(value.isfinite().all() for value in weights(tmp_path / "run" / "last").values())
+
+
+def test_a_run_is_not_overwritten_by_another(tmp_path, unbroken):
+    fit(with_train(updates=4), tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"train\.lr = 0\.05 \(now 0\.01\)"):
+        fit(with_train(updates=4, lr=0.01), tmp_path / "run")
+    fit(CONFIG, tmp_path / "run", overwrite=True)
+    assert_same(tmp_path / "run" / "final", unbroken / "final")
+    before = (unbroken / "metrics.jsonl").read_bytes()
+    assert fit(CONFIG, unbroken).finished  # nothing left to do
+    assert (unbroken / "metrics.jsonl").read_bytes() == before
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.tex").touch()
+    with pytest.raises(ConfigError, match="neither empty nor a run"):
+        fit(CONFIG, tmp_path / "precious")
+
+
+def test_only_the_newest_checkpoints_are_kept(tmp_path):
+    fit(with_train(updates=9, save_every=1, keep=3), tmp_path / "run")
+    assert [int(p.name) for p in sorted((tmp_path / "run" / "checkpoints").iterdir())] == [7, 8, 9]
+
+
+class Scores:
+    """A validation that returns what it is told."""
+
+    def __init__(self, *pairs: tuple[float, float]) -> None:
+        self.pairs, self.calls = list(pairs), 0
+
+    def __call__(self, model, config, codec):
+        assert not model.training
+        torch.rand(3)  # must not disturb the training
+        bleu, delay = self.pairs[self.calls]
+        self.calls += 1
+        return {"BLEU": bleu, "DAL": delay}
+
+
+def test_best_by_bleu_inside_the_latency_range(tmp_path, unbroken):
+    config = with_train(validate_every=2, latency_range=(2.0, 6.0))
+    scores = Scores((10, 4), (30, 9), (20, 5), (15, 3), (40, 1), (19, 5))
+    fit(config, tmp_path / "run", validate=scores)
+    assert (tmp_path / "run" / "best").resolve().name == "00000006"
+    assert (tmp_path / "run" / "best" / "weights.safetensors").exists()
+    assert [r["BLEU"] for r in metrics(tmp_path / "run", "valid")] == [10, 30, 20, 15, 40, 19]
+    assert_same(tmp_path / "run" / "final", unbroken / "final")
+
+
+def test_patience_stops_early(tmp_path):
+    config = with_train(validate_every=2, patience=2, latency_range=(0.0, 6.0))
+    scores = Scores((10, 4), (30, 9), (9, 5), (8, 3), (40, 1))
+    outcome = fit(config, tmp_path / "run", validate=scores)
+    assert (outcome.update, outcome.finished, scores.calls) == (8, True, 4)
+    assert (tmp_path / "run" / "best").resolve().name == "00000002"
+    again = fit(config, tmp_path / "run", validate=scores)
+    assert (again.update, again.finished, scores.calls) == (8, True, 4)
+
+
+def test_a_kill_before_the_validation_only_delays_it(tmp_path):
+    def killed(model, config, codec):
+        raise KeyboardInterrupt
+
+    config = with_train(validate_every=4)
+    with pytest.raises(KeyboardInterrupt):
+        fit(config, tmp_path / "run", validate=killed)
+    fit(config, tmp_path / "run", validate=Scores((1, 1), (2, 1), (3, 1)))
+    assert [r["update"] for r in metrics(tmp_path / "run", "valid")] == [4, 8, 12]
+
+
+def test_accumulated_batches_are_one_large_batch(tmp_path):
+    """Sums are divided by what the whole update counts, not batch by batch."""
+    torch.manual_seed(1)
+    models = [Net(0.0), Net(0.0)]
+    models[1].load_state_dict(models[0].state_dict())
+    batches = [batch for batch, _ in zip(stream(None, loop.World(), 0), range(3), strict=False)]
+    whole = Batch(*(torch.cat(t) for t in zip(*(vars(b).values() for b in batches), strict=True)))
+    steps = [loop.Step(model, CONFIG, loop.World()) for model in models]
+    for update in (1, 2, 3):
+        steps[0](update, batches)
+        steps[1](update, [whole])
+    torch.testing.assert_close(steps[0].sums, steps[1].sums)
+    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+# ---- several processes
+
+
+def run_rank(rank: int, kind: str, out: str, port: int) -> None:
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    fit(two_processes(kind), Path(out))
+    fit(replace(two_processes(kind), train=two_processes(kind).train), Path(out))
+
+
+def two_processes(kind: str) -> Config:
+    quiet = replace(CONFIG, model=replace(CONFIG.model, dropout=0.0))
+    return with_train(quiet, updates=6, save_every=3, accumulate=2, parallel=kind)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_two_processes_give_the_loss_and_weights_of_one(kind, tmp_path):
+    config = two_processes(kind)
+    fit(with_train(config, accumulate=4), tmp_path / "one")
+    port = 20000 + os.getpid() % 20000
+    multiprocessing.spawn(run_rank, args=(kind, str(tmp_path / "two"), port), nprocs=2)
+    for one, two in zip(metrics(tmp_path / "one"), metrics(tmp_path / "two"), strict=True):
+        for name in ("loss", "nll", "latency_average", "latency_variance", "gradient_norm"):
+            assert one[name] == pytest.approx(two[name], rel=1e-5)
+    left, right = weights(tmp_path / "one" / "final"), weights(tmp_path / "two" / "final")
+    for name in left:
+        torch.testing.assert_close(left[name], right[name])

@@ -1,0 +1,83 @@
+"""The schedule by hand; a skipped update changes nothing; clipping."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from simultan.config import TrainConfig
+from simultan.train import optim
+
+
+def test_schedule_by_hand():
+    config = TrainConfig(lr=1e-3, warmup=4, warmup_init_lr=2e-4)
+    found = [optim.learning_rate(config, update) for update in (1, 2, 4, 16, 64)]
+    assert found == pytest.approx([4e-4, 6e-4, 1e-3, 5e-4, 2.5e-4])
+
+
+def test_schedule_without_warmup():
+    config = TrainConfig(lr=1e-3, warmup=0)
+    assert optim.learning_rate(config, 1) == 1e-3
+    assert optim.learning_rate(config, 4) == pytest.approx(5e-4)
+
+
+def train(config: TrainConfig, spoiled: int = -1, steps: int = 3) -> tuple[nn.Module, list[float]]:
+    torch.manual_seed(1)
+    model, norms = nn.Linear(3, 2), []
+    optimizer = optim.build(model, config)
+    for update in range(steps):
+        torch.manual_seed(update)
+        loss = model(torch.randn(4, 3)).square().sum()
+        if update == spoiled:
+            loss = loss * float("nan")
+        loss.backward()
+        norm = optim.gradient_norm(optimizer)
+        norms.append(float(norm))
+        if config.clip:
+            optim.clip(optimizer, norm, config.clip)
+        optim.step(optimizer, 0.01, skip=~norm.isfinite())
+    return model, norms
+
+
+def test_updates_are_adams():
+    config = TrainConfig(betas=(0.9, 0.98))
+    found, norms = train(config)
+    torch.manual_seed(1)
+    model = nn.Linear(3, 2)
+    adam = torch.optim.Adam(model.parameters(), lr=0.01, betas=(0.9, 0.98))
+    for update in range(3):
+        torch.manual_seed(update)
+        adam.zero_grad()
+        model(torch.randn(4, 3)).square().sum().backward()
+        norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
+        assert norms[update] == pytest.approx(float(norm))
+        adam.step()
+    for one, other in zip(found.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("clip", [0.0, 1.0])
+def test_a_non_finite_gradient_reaches_no_weight(decay, clip):
+    config = TrainConfig(weight_decay=decay, clip=clip)
+    clean, _ = train(config, steps=2)
+    spoiled, norms = train(config, spoiled=2)
+    assert norms[2] != norms[2]
+    for one, other in zip(clean.parameters(), spoiled.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_clipping_bounds_the_gradient():
+    model = nn.Linear(3, 2)
+    optimizer = optim.build(model, TrainConfig())
+    model(torch.ones(4, 3)).square().sum().backward()
+    optim.clip(optimizer, optim.gradient_norm(optimizer), 0.01)
+    assert float(optim.gradient_norm(optimizer)) <= 0.01 * (1 + 1e-4)
+
+
+def test_weight_decay_leaves_vectors_alone():
+    optimizer = optim.build(nn.Linear(3, 2), TrainConfig(weight_decay=0.1))
+    assert [(len(g["params"]), g["weight_decay"]) for g in optimizer.param_groups] == [
+        *[(1, 0.1), (1, 0.0)]
+    ]
