@@ -1,0 +1,159 @@
+"""Both operations as the recurrences of the papers, in plain PyTorch, with hand-written gradients.
+
+The alignment runs over anti-diagonals d = i + j, on which all cells are independent:
+    q_d[i] = pass_{d-1}[i] + alpha_{d-1}[i-1],  alpha_d = p_d q_d,  pass_d = q_d - alpha_d.
+docs/maths.md derives the gradients.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def _skew(x: Tensor) -> Tensor:
+    """[N, T, S] -> [T + S - 1, N, T]: entry (d, n, i) is x[n, i, d - i], 0 outside."""
+    n, t, s = x.shape
+    rows = F.pad(x, (0, t)).reshape(n, -1)[:, : t * (s + t - 1)]  # each row slides right by one
+    return rows.view(n, t, s + t - 1).permute(2, 0, 1).contiguous()
+
+
+def _unskew(x: Tensor, s: int) -> Tensor:
+    """The inverse of _skew."""
+    d, n, t = x.shape
+    rows = F.pad(x.permute(1, 2, 0).reshape(n, t * d), (0, t))
+    return rows.view(n, t, d + 1)[:, :, :s]
+
+
+class _Alignment(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, p: Tensor) -> Tensor:  # [N, T, S], 0 past the source's end
+        p_d = _skew(p)
+        q = torch.zeros_like(p_d)
+        q[0, :, 0] = 1  # row -1 stopped, for certain, at the first token
+        alpha = torch.empty_like(p_d)
+        passed = torch.empty_like(p_d[0])
+        for d in range(len(p_d)):
+            torch.mul(p_d[d], q[d], out=alpha[d])
+            if d + 1 < len(p_d):
+                torch.sub(q[d], alpha[d], out=passed)
+                passed[:, 1:] += alpha[d, :, :-1]
+                q[d + 1] = passed
+        ctx.save_for_backward(p_d, q)
+        ctx.source = p.shape[-1]
+        return _unskew(alpha, p.shape[-1])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        # A[i,j] = G[i,j] + Q[i+1,j];  Q[i,j] = Q[i,j+1] + p (A - Q[i,j+1]);  dp = q (A - Q[i,j+1])
+        p_d, q = ctx.saved_tensors
+        a = _skew(grads[0])
+        following = torch.zeros_like(p_d[0])  # Q on the next diagonal
+        for d in reversed(range(len(p_d))):
+            a[d, :, :-1] += following[:, 1:]
+            a[d] -= following
+            following.addcmul_(p_d[d], a[d])
+        return _unskew(a.mul_(q), ctx.source)
+
+
+def expected_alignment(p_choose: Tensor, source_lengths: Tensor) -> Tensor:
+    """alpha [B, H, T, S]; see simultan.ops."""
+    inside = _inside(p_choose, source_lengths)
+    p = torch.where(inside, p_choose, 0.0).flatten(0, 1)
+    # a later position never feeds an earlier one, so zeros past the end are all it takes
+    alpha: Tensor = _Alignment.apply(p)
+    return alpha.view_as(p_choose)
+
+
+class _InfiniteLookback(torch.autograd.Function):
+    """Prefix softmaxes: s_k sums exp(u - m_k) over l <= k, m_k the running maximum."""
+
+    @staticmethod
+    def forward(ctx: Any, alpha: Tensor, u: Tensor) -> Tensor:  # [S, N]
+        weight, keep = _prefix_softmax(u)
+        mass = alpha.clone()  # B[j] = alpha[j] + keep[j+1] B[j+1]
+        for j in reversed(range(len(u) - 1)):
+            mass[j].addcmul_(keep[j + 1], mass[j + 1])
+        ctx.save_for_backward(alpha, weight, keep)
+        return weight * mass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        alpha, weight, keep = ctx.saved_tensors
+        g = grads[0]
+        mean = weight * g  # F[k]: the mean of g under the softmax over l <= k
+        for k in range(1, len(g)):
+            mean[k].addcmul_(keep[k], mean[k - 1])
+        mass, mass_mean = alpha.clone(), alpha * mean
+        for j in reversed(range(len(g) - 1)):
+            mass[j].addcmul_(keep[j + 1], mass[j + 1])
+            mass_mean[j].addcmul_(keep[j + 1], mass_mean[j + 1])
+        return mean, weight * (g * mass - mass_mean)
+
+
+def _prefix_softmax(u: Tensor) -> tuple[Tensor, Tensor]:
+    """weight[k] = exp(u_k - L_k), keep[k] = exp(L_{k-1} - L_k), L the prefix log-sum-exp."""
+    m = u.cummax(0).values
+    fresh = torch.exp(u - m)
+    shrink = torch.exp(m.roll(1, 0) - m)
+    shrink[0] = 0  # the roll brought the last maximum here
+    s = fresh.clone()
+    for k in range(1, len(u)):
+        s[k].addcmul_(shrink[k], s[k - 1])
+    return fresh / s, shrink * s.roll(1, 0) / s
+
+
+class _Lookback(torch.autograd.Function):
+    """A window of w tokens, one shift at a time: nothing of size S x S, or S x w, is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, alpha: Tensor, u: Tensor, w: int) -> Tensor:  # [S, N]
+        m, s = u.clone(), torch.ones_like(u)
+        for d in range(1, w):
+            m[d:] = torch.maximum(m[d:], u[:-d])
+        s = torch.exp(u - m)
+        for d in range(1, w):
+            s[d:] += torch.exp(u[:-d] - m[d:])
+        beta = torch.exp(u - m) / s * alpha
+        for d in range(1, w):
+            beta[:-d] += torch.exp(u[:-d] - m[d:]) / s[d:] * alpha[d:]
+        ctx.save_for_backward(alpha, u, m, s)
+        ctx.w = w
+        return beta
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        alpha, u, m, s = ctx.saved_tensors
+        g = grads[0]
+        mean = torch.exp(u - m) / s * g
+        for d in range(1, ctx.w):
+            mean[d:] += torch.exp(u[:-d] - m[d:]) / s[d:] * g[:-d]
+        du = torch.exp(u - m) / s * alpha * (g - mean)
+        for d in range(1, ctx.w):
+            du[:-d] += torch.exp(u[:-d] - m[d:]) / s[d:] * alpha[d:] * (g[:-d] - mean[d:])
+        return mean, du, None
+
+
+def expected_attention(
+    alpha: Tensor, energy: Tensor, source_lengths: Tensor, lookback: int | None
+) -> Tensor:
+    """beta [B, H, T, S]; see simultan.ops."""
+    inside = _inside(alpha, source_lengths)
+    alpha = torch.where(inside, alpha, 0.0)
+    if lookback == 1:
+        return alpha
+    # past the end: no mass; its energies never enter a softmax that ends before it
+    u = torch.where(inside, energy, 0.0).flatten(0, 2).t().contiguous()
+    a = alpha.flatten(0, 2).t().contiguous()
+    beta: Tensor = (
+        _InfiniteLookback.apply(a, u) if lookback is None else _Lookback.apply(a, u, lookback)
+    )
+    return torch.where(inside, beta.t().reshape(energy.shape), 0.0)
+
+
+def _inside(x: Tensor, source_lengths: Tensor) -> Tensor:
+    positions = torch.arange(x.shape[-1], device=x.device)
+    return (positions < source_lengths[:, None])[:, None, None, :]  # [B, 1, 1, S]
