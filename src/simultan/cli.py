@@ -28,6 +28,41 @@ def _root() -> None:
     """Keeps the verbs verbs even while there is only one of them."""
 
 
+@app.command("train")
+def train_verb(
+    recipe: Annotated[Path, typer.Argument(help="A recipe, such as recipes/toy/mma-il.toml.")],
+    out: Annotated[Path, typer.Option(help="The run's folder; an unfinished run there goes on.")],
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="Change the recipe: section.key=value.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Remove a run in that folder first.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="cpu or cuda; empty: a GPU if there is one.")] = "",
+) -> None:
+    """Train a model. Under torchrun all processes train it together."""
+    from simultan import config
+    from simultan.train.loop import fit
+
+    outcome = fit(config.load(recipe, changes or ()), out, overwrite, device=device or None)
+    if not outcome.finished:
+        typer.echo(f"stopped at update {outcome.update}; the same command goes on", err=True)
+        raise typer.Exit(143)
+    typer.echo(outcome.folder)
+
+
+@app.command("toy")
+def toy_verb(
+    folder: Annotated[Path, typer.Argument(help="Where train, valid and test go.")],
+    pairs: Annotated[int, typer.Option(min=1, help="Training pairs.")] = 3000,
+    seed: Annotated[int, typer.Option(help="Of the sentences drawn.")] = 1,
+) -> None:
+    """Write a toy language pair (.en, .fr) that a small model learns in seconds."""
+    from simultan.data.toy import write_toy
+
+    write_toy(folder, pairs, seed)
+
+
 @app.command("evaluate")
 def evaluate_verb(
     model: Annotated[str, typer.Argument(help="A model's folder or name.")],
