@@ -1,10 +1,30 @@
-"""Batches by token budget."""
+"""Batches by token budget: length-bucketed, few shapes, shuffled by seed and epoch, resumable.
+
+The batches of all epochs form one stream; process r of w takes numbers r, r + w, r + 2w, ...
+so all of them get equally many, no pair is dropped or doubled, and a place in the stream means
+the same whatever the number of processes.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from simultan.config import ConfigError, DataConfig
+from simultan.data.shapes import Shapes, choose_shapes
+from simultan.data.shards import Corpus
+
+__all__ = ["Batch", "Batches", "Corpus", "Place"]
+
+Ints = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -15,3 +35,234 @@ class Batch:
     source_lengths: Tensor  # [B] int64
     target: Tensor  # [B, T] int64
     target_lengths: Tensor  # [B] int64
+
+    def to(self, device: torch.device | str, non_blocking: bool = True) -> Batch:
+        """The batch on another device; from pinned memory the copy does not wait."""
+        return Batch(
+            *(getattr(self, f.name).to(device, non_blocking=non_blocking) for f in fields(self))
+        )
+
+    def pin_memory(self) -> Batch:
+        return Batch(*(getattr(self, f.name).pin_memory() for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in the stream: the batch of this number (of all processes) comes next."""
+
+    epoch: int = 0
+    batch: int = 0
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The batches of one epoch: shape and pairs of each."""
+
+    number: int
+    batches: list[tuple[int, Ints]]
+    source_lengths: Ints  # of every pair of the corpus
+    target_lengths: Ints
+    left_out: int  # pairs over the length limit
+
+
+class Batches:
+    """The batches of a corpus for one process, for ever or for a number of epochs.
+
+    Iterating goes on where the last iteration stopped. `state()` is the place after the last
+    batch that was handed out, the same on every process at the same step, and `resume(state)`
+    goes there. A pair of a source with weight 2.5 is seen twice an epoch, and half of them,
+    drawn anew each epoch, thrice. A full batch has one of at most `shapes` shapes; the pairs
+    that do not fill a batch move on to the next larger shape, so that only the last batch of
+    an epoch has fewer rows.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        config: DataConfig,
+        *,
+        seed: int = 1,
+        rank: int = 0,
+        world: int = 1,
+        shuffle: bool = True,
+        epochs: int | None = None,
+        shapes: int = 60,
+        prefetch: int = 16,
+    ) -> None:
+        if not 0 <= rank < world:
+            raise ValueError(f"process {rank} of {world}")
+        self.corpus, self.seed, self.rank, self.world = corpus, seed, rank, world
+        self.shuffle, self.epochs, self._prefetch = shuffle, epochs, prefetch
+        step = max(1, min(config.length_step, config.batch_tokens))
+        self._longest = min(config.max_length, config.batch_tokens // step * step)
+        self._place = Place()
+        self._plan: Epoch | None = None
+        source, target = corpus.source.lengths(), corpus.target.lengths()
+        fits = np.maximum(source, target) <= self._longest
+        if not fits.any():
+            raise ConfigError(
+                f"{corpus.folder}: no {corpus.split} pair has at most {self._longest} tokens a"
+                " side; raise data.max_length or data.batch_tokens"
+            )
+        source, target = source[fits], target[fits]
+        # Many batches to a shape, or most of them would be incomplete.
+        full = np.maximum(source, target).sum() / config.batch_tokens
+        tops = self._longest, self._longest
+        if not (corpus.source.varies or corpus.target.varies):
+            tops = int(source.max()), int(target.max())
+        limit = int(min(shapes, max(1, full // 4)))
+        self.shapes: Shapes = choose_shapes(source, target, config.batch_tokens, step, limit, tops)
+
+    # -- the order of things
+
+    def plan(self, number: int) -> Epoch:
+        """All batches of an epoch, those of the other processes too."""
+        known = self._plan  # the prefetching thread may replace it at any time
+        if known is not None and known.number == number:
+            return known
+        random = np.random.default_rng([self.seed, number, 0x5151])
+        source = self.corpus.source.lengths(number)
+        target = self.corpus.target.lengths(number)
+        pairs = self._draw(random)
+        fits = np.maximum(source[pairs], target[pairs]) <= self._longest
+        left_out = len(pairs) - int(fits.sum())
+        pairs = pairs[fits]
+        if self.shuffle:
+            pairs = random.permutation(pairs)
+        shape = self.shapes.of(source[pairs], target[pairs])
+        pairs = pairs[np.argsort(shape, kind="stable")]
+        ends = np.cumsum(np.bincount(shape, minlength=len(self.shapes)))
+        batches: list[tuple[int, Ints]] = []
+        moved: list[list[Ints]] = [[] for _ in range(len(self.shapes))]
+        for index, end in enumerate(ends):
+            own = pairs[ends[index - 1] if index else 0 : end]
+            waiting = np.concatenate([*moved[index], own])  # those that moved here go first
+            rows, last = int(self.shapes.rows[index]), self.shapes.overflow[index] < 0
+            stop = len(waiting) if last else len(waiting) - len(waiting) % rows
+            batches += [(index, waiting[i : i + rows]) for i in range(0, stop, rows)]
+            if stop < len(waiting):
+                moved[self.shapes.overflow[index]].append(waiting[stop:])
+        if self.epochs is not None:
+            _even(batches, self.world)
+        if self.shuffle:
+            batches = [batches[i] for i in random.permutation(len(batches))]
+        made = Epoch(number, batches, source, target, left_out)
+        self._plan = made
+        return made
+
+    def _draw(self, random: np.random.Generator) -> Ints:
+        """The pairs of an epoch, each as often as its source's weight says."""
+        drawn, first = [], 0
+        for count, weight in self.corpus.weights:
+            own = np.arange(first, first + count)
+            whole = int(weight)
+            drawn += [own] * whole
+            part = round((weight - whole) * count)
+            if part:
+                drawn.append(np.sort(random.permutation(own)[:part]))
+            first += count
+        return np.concatenate(drawn)
+
+    # -- places
+
+    def state(self) -> dict[str, int]:
+        return {"epoch": self._place.epoch, "batch": self._place.batch}
+
+    def resume(self, state: dict[str, int]) -> None:
+        self._place = Place(state["epoch"], state["batch"])
+
+    def seek(self, number: int) -> None:
+        """Go to a batch by its number in the whole stream (of all processes together)."""
+        epoch = 0
+        while number >= len(self.plan(epoch).batches):
+            number -= len(self.plan(epoch).batches)
+            epoch += 1
+        self._place = Place(epoch, number)
+
+    def __len__(self) -> int:
+        """Batches of all processes in the current epoch."""
+        return len(self.plan(self._place.epoch).batches)
+
+    # -- the stream
+
+    def __iter__(self) -> Iterator[Batch]:
+        produced = self._produce(self._place)
+        stream = _prefetched(produced, self._prefetch) if self._prefetch else produced
+        for batch, place in stream:
+            self._place = place
+            yield batch
+
+    def _produce(self, place: Place) -> Iterator[tuple[Batch, Place]]:
+        epoch, number = place.epoch, place.batch
+        pin = torch.cuda.is_available()
+        while self.epochs is None or epoch < self.epochs:
+            plan = self.plan(epoch)
+            if number >= len(plan.batches):
+                epoch, number = epoch + 1, number - len(plan.batches)
+                continue
+            # This step begins at `number`; this process's part of it may lie in the next epoch.
+            own, mine = plan, number + self.rank
+            while mine >= len(own.batches):
+                mine -= len(own.batches)
+                own = self.plan(own.number + 1)
+            batch = self.assemble(own, mine)
+            number += self.world
+            after = Place(epoch, number)
+            yield (batch.pin_memory() if pin else batch), after
+
+    def assemble(self, epoch: Epoch, number: int) -> Batch:
+        """One batch of an epoch, as tensors."""
+        shape, pairs = epoch.batches[number]
+        source_lengths, target_lengths = epoch.source_lengths[pairs], epoch.target_lengths[pairs]
+        width = int(self.shapes.source[shape]), int(self.shapes.target[shape])
+        return Batch(
+            torch.from_numpy(self.corpus.source.rows(pairs, width[0], epoch.number)),
+            torch.from_numpy(source_lengths),
+            torch.from_numpy(self.corpus.target.rows(pairs, width[1], epoch.number)),
+            torch.from_numpy(target_lengths),
+        )
+
+
+def _even(batches: list[tuple[int, Ints]], world: int) -> None:
+    """Halve the largest batches until every process gets equally many."""
+    while len(batches) % world:
+        largest = max(range(len(batches)), key=lambda i: len(batches[i][1]))
+        shape, pairs = batches[largest]
+        if len(pairs) < 2:
+            raise ValueError(f"{len(batches)} pairs cannot be shared among {world} processes")
+        half = len(pairs) // 2
+        batches[largest : largest + 1] = [(shape, pairs[:half]), (shape, pairs[half:])]
+
+
+def _prefetched(items: Iterator[tuple[Batch, Place]], depth: int) -> Iterator[tuple[Batch, Place]]:
+    """The same items, made ahead of time in a thread; its errors are raised here."""
+    waiting: queue.Queue[tuple[Batch, Place] | BaseException | None] = queue.Queue(depth)
+    stopped = threading.Event()
+
+    def put(item: tuple[Batch, Place] | BaseException | None) -> None:
+        while not stopped.is_set():
+            try:
+                return waiting.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+
+    def run() -> None:
+        try:
+            for item in items:
+                put(item)
+                if stopped.is_set():
+                    return
+            put(None)
+        except BaseException as error:
+            put(error)
+
+    thread = threading.Thread(target=run, name="batches", daemon=True)
+    thread.start()
+    try:
+        while (item := waiting.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stopped.set()
+        thread.join()

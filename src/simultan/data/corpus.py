@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simultan.data.codec import Codec, load_codec
-from simultan.data.shards import Pieces, Side, open_side, smallest, write_side
+from simultan.data.shards import Corpus, Pieces, smallest, write_side
 from simultan.data.sources import Progress, Skips, TextPair, language_of, read_pairs
 from simultan.data.text import Pipeline, PipelineName, normalise
 from simultan.data.vocabulary import EOS, Vocabulary
@@ -362,43 +362,3 @@ def _write_text(folder: Path, name: str, text: list[tuple[str, str]]) -> None:
     for side, number in (("source", 0), ("target", 1)):
         lines = [sentence[number].translate(_SEPARATORS) + "\n" for sentence in text]
         (folder / f"{name}.{side}.txt").write_text("".join(lines), encoding="utf-8", newline="\n")
-
-
-class Corpus:
-    """One split of a prepared folder, memory-mapped."""
-
-    def __init__(self, folder: str | Path, split: str = "train") -> None:
-        folder = Path(folder)
-        try:
-            self.prepared = json.loads((folder / "prepared.json").read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            raise FileNotFoundError(
-                f"{folder}: not a prepared corpus (no prepared.json); run `simultan prepare`"
-            ) from error
-        if split not in self.prepared["pairs"]:
-            raise ValueError(f"{folder}: prepared without a {split} set")
-        self.folder, self.split = folder, split
-        self.source: Side = open_side(folder / f"{split}.source")
-        self.target: Side = open_side(folder / f"{split}.target")
-        if not len(self.source) == len(self.target) == self.prepared["pairs"][split]:
-            raise ValueError(f"{folder}: the {split} shards are damaged; run `simultan prepare`")
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    @property
-    def weights(self) -> list[tuple[int, float]]:
-        """Pairs and weight of each training source, in the order of the shard."""
-        if self.split != "train":
-            return [(len(self), 1.0)]
-        return [(source["pairs"], source["weight"]) for source in self.prepared["sources"]]
-
-    def text(self) -> tuple[list[str], list[str]]:
-        """Raw source and target sentences; valid and test only."""
-        sides = []
-        for side in ("source", "target"):
-            path = self.folder / f"{self.split}.{side}.txt"
-            if not path.exists():
-                raise FileNotFoundError(f"{path}: not there; only valid and test keep their text")
-            sides.append(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
-        return sides[0], sides[1]

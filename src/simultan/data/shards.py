@@ -10,6 +10,7 @@ so every epoch sees another segmentation of the corpus at no cost on disk.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from simultan.data.vocabulary import PAD
 
-__all__ = ["Pieces", "Side", "TokenSide", "WordSide", "gather", "open_side", "write_side"]
+__all__ = ["Corpus", "Pieces", "Side", "TokenSide", "WordSide", "gather", "open_side", "write_side"]
 
 Ints = NDArray[Any]
 _CHUNK = 1 << 20  # words handled at a time: bounds memory, stays in cache
@@ -26,6 +27,8 @@ _CHUNK = 1 << 20  # words handled at a time: bounds memory, stays in cache
 
 class Side(Protocol):
     """The sentences of one side."""
+
+    varies: bool  # whether lengths differ from epoch to epoch
 
     def __len__(self) -> int: ...
     def lengths(self, epoch: int = 0) -> Ints: ...
@@ -73,6 +76,8 @@ def _pad(flat: Ints, lengths: Ints, width: int) -> Ints:
 class TokenSide:
     """Token ids as they are."""
 
+    varies = False
+
     def __init__(self, tokens: Ints, offsets: Ints) -> None:
         self._table = Pieces(tokens, offsets)
 
@@ -88,6 +93,8 @@ class TokenSide:
 
 class WordSide:
     """Words, each with `samples` segmentations; entry word * samples + k is its k-th."""
+
+    varies = True
 
     def __init__(self, words: Ints, offsets: Ints, pieces: Pieces, samples: int, seed: int) -> None:
         self._table, self._pieces = Pieces(words, offsets), pieces
@@ -174,3 +181,43 @@ def _load(prefix: Path, name: str) -> Ints:
     if not path.exists():
         raise FileNotFoundError(f"{path}: not there; run `simultan prepare` again")
     return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+class Corpus:
+    """One split of a prepared folder, memory-mapped."""
+
+    def __init__(self, folder: str | Path, split: str = "train") -> None:
+        folder = Path(folder)
+        try:
+            self.prepared = json.loads((folder / "prepared.json").read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"{folder}: not a prepared corpus (no prepared.json); run `simultan prepare`"
+            ) from error
+        if split not in self.prepared["pairs"]:
+            raise ValueError(f"{folder}: prepared without a {split} set")
+        self.folder, self.split = folder, split
+        self.source: Side = open_side(folder / f"{split}.source")
+        self.target: Side = open_side(folder / f"{split}.target")
+        if not len(self.source) == len(self.target) == self.prepared["pairs"][split]:
+            raise ValueError(f"{folder}: the {split} shards are damaged; run `simultan prepare`")
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def weights(self) -> list[tuple[int, float]]:
+        """Pairs and weight of each training source, in the order of the shard."""
+        if self.split != "train":
+            return [(len(self), 1.0)]
+        return [(source["pairs"], source["weight"]) for source in self.prepared["sources"]]
+
+    def text(self) -> tuple[list[str], list[str]]:
+        """Raw source and target sentences; valid and test only."""
+        sides = []
+        for side in ("source", "target"):
+            path = self.folder / f"{self.split}.{side}.txt"
+            if not path.exists():
+                raise FileNotFoundError(f"{path}: not there; only valid and test keep their text")
+            sides.append(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
+        return sides[0], sides[1]
