@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from simultan.evaluation.evaluate import Scores
+    from simultan.data.corpus import Prepared
+    from simultan.evaluation.scores import Scores
 
+PipelineName = Literal["words", "moses-bpe", "bpe"]
 LatencyUnit = Literal["words", "subwords"]
 QualityName = Literal["bleu", "bleu_lowercased", "chrf"]
 
@@ -26,6 +28,105 @@ app = typer.Typer(
 @app.callback()
 def _root() -> None:
     """Keeps the verbs verbs even while there is only one of them."""
+
+
+@app.command("prepare")
+def prepare_verb(
+    out: Annotated[Path, typer.Option(help="The folder to write.")],
+    corpus: Annotated[
+        str, typer.Argument(help="A named corpus, iwslt15-en-vi or wmt15-de-en; or none.")
+    ] = "",
+    folders: Annotated[
+        list[Path] | None,
+        typer.Option("--from", help="Folder with the named corpus's files; repeat for several."),
+    ] = None,
+    source: Annotated[
+        list[Path] | None, typer.Option(help="Training text (plain, .gz, .xz); repeatable.")
+    ] = None,
+    target: Annotated[
+        list[Path] | None, typer.Option(help="Its translation, line by line; repeatable.")
+    ] = None,
+    weight: Annotated[
+        list[float] | None, typer.Option(help="How often each text is seen an epoch; repeatable.")
+    ] = None,
+    valid_source: Annotated[Path | None, typer.Option(help="Validation text.")] = None,
+    valid_target: Annotated[Path | None, typer.Option(help="Its translation.")] = None,
+    test_source: Annotated[Path | None, typer.Option(help="Test text.")] = None,
+    test_target: Annotated[Path | None, typer.Option(help="Its translation.")] = None,
+    pipeline: Annotated[
+        PipelineName, typer.Option(help="Whole words, Moses tokens and BPE, or BPE alone.")
+    ] = "bpe",
+    vocabulary: Annotated[
+        int | None, typer.Option(help="Pieces; bpe: 8000, moses-bpe: 32000, words: no limit.")
+    ] = None,
+    joint: Annotated[
+        bool | None,
+        typer.Option("--joint/--separate", help="One vocabulary or two; words: two, else one."),
+    ] = None,
+    min_count: Annotated[int, typer.Option(help="words: rarer ones are unknown.")] = 5,
+    bpe_dropout: Annotated[float, typer.Option(help="Chance that a merge is left out.")] = 0.0,
+    samples: Annotated[int, typer.Option(help="Segmentations of each word with dropout.")] = 8,
+    max_length: Annotated[int, typer.Option(help="Longer training pairs are left out.")] = 1024,
+    source_language: Annotated[str, typer.Option(help="If the file's name does not say it.")] = "",
+    target_language: Annotated[str, typer.Option(help="If the file's name does not say it.")] = "",
+    like: Annotated[
+        Path | None, typer.Option(help="Take the vocabularies of this model or prepared folder.")
+    ] = None,
+    cache: Annotated[Path, typer.Option(help="Where downloads are kept.")] = Path.home()
+    / ".cache"
+    / "simultan",
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at a bad training pair.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder.")] = False,
+    seed: Annotated[int, typer.Option(help="Of BPE-dropout.")] = 1,
+) -> None:
+    """Turn parallel text into vocabularies and memory-mapped shards.
+
+    simultan prepare iwslt15-en-vi --from FOLDER --pipeline words --out DIR
+
+    simultan prepare --source a.de --target a.en --source b.de.xz --target b.en.xz --out DIR
+    """
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from simultan.data.corpus import load_codec, prepare
+    from simultan.data.sources import gather_pairs
+
+    columns = TextColumn("{task.description:<32}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, transient=True) as bar:
+        task = bar.add_task("starting", total=1.0)
+
+        def show(what: str, done: float) -> None:
+            bar.update(task, description=what, completed=done, total=1.0 if done else None)
+
+        parts = gather_pairs(
+            corpus,
+            folders or (),
+            source or (),
+            target or (),
+            (valid_source, valid_target),
+            (test_source, test_target),
+            weight or (),
+            cache,
+            show,
+        )
+        prepared = prepare(
+            out,
+            *parts,
+            pipeline=pipeline,
+            vocabulary=vocabulary,
+            joint=joint,
+            min_count=min_count,
+            bpe_dropout=bpe_dropout,
+            samples=samples,
+            max_length=max_length,
+            source_language=source_language,
+            target_language=target_language,
+            seed=seed,
+            strict=strict,
+            codec=None if like is None else load_codec(like),
+            overwrite=overwrite,
+            progress=show,
+        )
+    _show_prepared(prepared)
 
 
 @app.command("train")
@@ -115,8 +216,8 @@ def score_verb(
     system: Annotated[str, typer.Option(help="The system's name in figures.")] = "",
 ) -> None:
     """Score a log of SimulEval's format, ours or another's."""
-    from simultan.evaluation.evaluate import score, write_scores
     from simultan.evaluation.instances import read_lines, read_log, with_texts
+    from simultan.evaluation.scores import score, write_scores
 
     instances = with_texts(
         read_log(log),
@@ -160,6 +261,29 @@ def plot_verb(
         files = draw_path(found[0], out)
     for file in files:
         typer.echo(file)
+
+
+def _show_prepared(prepared: Prepared) -> None:
+    """What was written and what was left out."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console, table = Console(), Table("split", "pairs", "source tokens", "target tokens", "unknown")
+    for split, pairs in prepared.pairs.items():
+        tokens, unknown = prepared.tokens[split], prepared.unknown[split]
+        shares = " / ".join(f"{share:.1%}" for share in unknown)
+        table.add_row(split, f"{pairs:,}", f"{tokens[0]:,}", f"{tokens[1]:,}", shares)
+    console.print(table)
+    sizes = " and ".join(f"{size:,}" for size in prepared.vocabulary)
+    joint = prepared.settings["joint"]
+    console.print(
+        f"vocabulary: {prepared.vocabulary[0]:,} pieces, joint"
+        if joint
+        else f"vocabularies: {sizes} pieces"
+    )
+    for reason, skip in prepared.skipped.items():
+        places = ", ".join(skip["first"])
+        console.print(f"left out: {skip['count']:,} pairs, {reason} ({places}, ...)")
 
 
 def _show_scores(scores: Scores) -> None:

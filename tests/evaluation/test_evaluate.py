@@ -13,8 +13,9 @@ from simultan.data.codec import Codec
 from simultan.data.text import Pipeline
 from simultan.data.vocabulary import BYTES, MARKER, SPECIAL, Vocabulary
 from simultan.evaluation import quality
-from simultan.evaluation.evaluate import evaluate, score
+from simultan.evaluation.evaluate import evaluate
 from simultan.evaluation.instances import read_log, with_texts, write_log, write_text
+from simultan.evaluation.scores import score
 
 
 @dataclass

@@ -3,59 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import nn
 
 from simultan import latency
+from simultan.config import Config
 from simultan.data.codec import Codec
-from simultan.evaluation.instances import Instance, write_log, write_text
-from simultan.evaluation.quality import Quality, measure
+from simultan.data.corpus import Corpus
+from simultan.evaluation.instances import Instance, write_log
+from simultan.evaluation.scores import WORDS_PER_SECOND, LatencyUnit, Scores, score, write_scores
 
-__all__ = ["WORDS_PER_SECOND", "LatencyUnit", "Scores", "evaluate", "score", "write_scores"]
-
-LatencyUnit = Literal["words", "subwords"]
-WORDS_PER_SECOND = 2.5  # an unhurried speaker
-
-
-@dataclass(frozen=True)
-class Scores:
-    """What a log says about a system; None where the log does not say it.
-
-    Latencies are means over the sentences that wrote something, in `latency_unit`. `al_ca` is AL
-    with computing time in it (`latency.emission_times`), in words of a source that is spoken at
-    `words_per_second`. `span` is in source pieces. The seconds are those of the whole run divided
-    by its words: with several rows at once they measure throughput, and `al_ca` waits for the
-    other rows as well, so evaluate one row at a time for what one listener sees.
-    """
-
-    system: str
-    sentences: int
-    empty: int  # sentences for which nothing was written
-    bleu: float | None
-    bleu_lowercased: float | None
-    chrf: float | None
-    length_ratio: float | None
-    ap: float | None
-    al: float | None
-    laal: float | None
-    dal: float | None
-    atd: float | None
-    latency_unit: LatencyUnit
-    span: float | None
-    al_ca: float | None
-    words_per_second: float
-    seconds_per_source_word: float | None
-    seconds_per_target_word: float | None
-    bleu_signature: str | None
-    bleu_lowercased_signature: str | None
-    chrf_signature: str | None
+__all__ = ["Translation", "Translator", "evaluate", "validate"]
 
 
 class Translation(Protocol):
@@ -137,60 +100,17 @@ def evaluate(
     return scores
 
 
-def score(
-    instances: Sequence[Instance],
-    *,
-    tokenized: bool = False,
-    latency_unit: LatencyUnit = "words",
-    words_per_second: float = WORDS_PER_SECOND,
-    system: str = "",
-) -> Scores:
-    """Score a log, ours or another's (`instances.read_log`); quality needs references in it."""
-    if not instances:
-        raise ValueError("no sentence to score")
-    if words_per_second <= 0:
-        raise ValueError(f"words per second = {words_per_second} must be above 0")
-    without = [i.index for i in instances if i.reference is None]
-    if without and len(without) < len(instances):
-        raise ValueError(
-            f"the sentence with index {without[0]} has no reference, others have: give a file of "
-            "references"
-        )
-    measured: dict[str, Any] = dict.fromkeys(field.name for field in dataclasses.fields(Quality))
-    if not without:
-        references = [i.reference or "" for i in instances]
-        measured = dataclasses.asdict(
-            measure([i.prediction for i in instances], references, tokenized)
-        )
-    written = [i for i in instances if i.delays]
-    with_heads = [i for i in instances if i.heads]
-    spans = [
-        latency.average_attention_span(
-            torch.tensor(i.heads, dtype=torch.float64).permute(1, 2, 0),
-            torch.tensor(len(i.heads or ())),
-        ).item()
-        for i in with_heads
-    ]
-    seconds = _sum([i.seconds for i in instances])
-    source_words = _sum([i.source_length if isinstance(i.source, str) else None for i in instances])
-    return Scores(
-        system=system,
-        sentences=len(instances),
-        empty=len(instances) - len(written),
-        latency_unit=latency_unit,
-        span=sum(spans) / len(spans) if spans else None,
-        al_ca=_computation_aware(written, words_per_second),
-        words_per_second=words_per_second,
-        seconds_per_source_word=_ratio(seconds, source_words),
-        seconds_per_target_word=_ratio(seconds, sum(len(i.delays) for i in instances)),
-        **measured,
-        **_latencies(written, latency_unit),
-    )
+def validate(model: nn.Module, config: Config, codec: Codec) -> dict[str, float]:
+    """The validation set's scores while a model is trained, under the names a user reads."""
+    from simultan.streaming import session
 
-
-def write_scores(path: str | Path, scores: Scores) -> None:
-    """Write scores.json."""
-    write_text(path, json.dumps(dataclasses.asdict(scores), indent=2) + "\n")
+    sources, references = Corpus(config.data.folder, "valid").text()
+    count = config.train.validate_sentences or len(sources)
+    translator = session.Translator(model, config, codec)
+    scores = evaluate(translator, sources[:count], references[:count])
+    names = {"BLEU": "bleu", "AP": "ap", "AL": "al", "LAAL": "laal", "DAL": "dal"}
+    # nothing written: no latency, and a BLEU of 0
+    return {name: getattr(scores, field) or 0.0 for name, field in names.items()}
 
 
 def _instance(
@@ -223,77 +143,3 @@ def _instance(
         token_delays=list(translation.token_delays),
         heads=list(translation.heads) or None,
     )
-
-
-def _latencies(written: Sequence[Instance], unit: LatencyUnit) -> dict[str, Any]:
-    """Means over the sentences that wrote something, as SimulEval takes them."""
-    means: dict[str, Any] = dict.fromkeys(("ap", "al", "laal", "dal", "atd"))
-    if not written:
-        return means
-    delays, lengths = _lengths(written, unit)
-    values = {
-        "ap": latency.average_proportion(delays, *lengths),
-        "al": latency.average_lagging(delays, *lengths),
-        "laal": latency.length_adaptive_average_lagging(delays, *lengths),
-        "dal": latency.differentiable_average_lagging(delays, *lengths),
-    }
-    if not any(isinstance(i.source, list) for i in written):  # its units are words, not time
-        values["atd"] = latency.average_token_delay(delays, *lengths)
-    return means | {name: value.mean().item() for name, value in values.items()}
-
-
-def _computation_aware(written: Sequence[Instance], words_per_second: float) -> float | None:
-    """AL of the computing times if they were logged, else of another tool's `elapsed`."""
-    if not written or not any(any(i.elapsed) for i in written):
-        return None
-    delays, lengths = _lengths(written, "words")
-    if all(i.computing is not None for i in written):
-        computing = _padded([i.computing or [] for i in written])
-        times = latency.emission_times(delays, computing, words_per_second)
-    else:
-        times = _padded([i.elapsed for i in written])
-    return latency.computation_aware_average_lagging(delays, times, *lengths).mean().item()
-
-
-def _lengths(
-    written: Sequence[Instance], unit: LatencyUnit
-) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """Delays [N, T], and the lengths of source, prediction and reference in the unit."""
-    rows: list[list[float]] = []
-    lengths: list[tuple[float, float, float]] = []
-    source: float
-    for i in written:
-        if unit == "subwords":
-            if i.token_delays is None or i.source_tokens is None:
-                raise ValueError(
-                    f"the sentence with index {i.index} has no delays of subwords: only logs of "
-                    "`simultan evaluate` can be scored with --latency-unit subwords"
-                )
-            row, source, reference = i.token_delays, len(i.source_tokens), i.reference_tokens
-        else:
-            if i.source_length is None:
-                raise ValueError(
-                    f"the sentence with index {i.index} has no source_length: give the source text"
-                )
-            row, source = i.delays, i.source_length
-            # one space parts two words, as in SimulEval
-            reference = None if i.reference is None else len(i.reference.split(" "))
-        rows.append(row)
-        lengths.append((source, len(row), len(row) if reference is None else reference))
-    columns = torch.tensor(lengths, dtype=torch.float64).unbind(1)
-    return _padded(rows), (columns[0], columns[1], columns[2])
-
-
-def _padded(rows: Sequence[Sequence[float]]) -> Tensor:
-    return torch.nn.utils.rnn.pad_sequence(
-        [torch.tensor(row, dtype=torch.float64) for row in rows], batch_first=True
-    )
-
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
-
-
-def _ratio(total: float | None, count: float | None) -> float | None:
-    return total / count if total is not None and count else None
