@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-__all__ = ["CORPORA", "NamedCorpus", "Skips", "TextPair", "locate", "named", "read_pairs"]
+__all__ = ["CORPORA", "NamedCorpus", "Skips", "TextPair", "gather_pairs", "locate", "read_pairs"]
 
 _SUFFIXES = ("", ".xz", ".gz")
 _PLACES = 5  # examples kept of each kind of skipped pair
@@ -223,6 +223,48 @@ def locate(
             raise FileNotFoundError(f"{where}: no {wanted}: {name} needs it as its {part} set")
         parts.append(replace(found[0], lines=frozenset(corpus.lines[part])))
     return train, parts[0], parts[1]
+
+
+def gather_pairs(
+    name: str,
+    folders: Sequence[Path],
+    sources: Sequence[Path],
+    targets: Sequence[Path],
+    valid: tuple[Path | None, Path | None],
+    test: tuple[Path | None, Path | None],
+    weights: Sequence[float],
+    cache: Path,
+    progress: Progress | None = None,
+) -> tuple[list[TextPair], TextPair | None, TextPair | None]:
+    """The text a user named: a named corpus (from folders, or downloaded), files, or both.
+
+    Files add to a named corpus's training text; its valid and test sets give way to files.
+    """
+    if len(sources) != len(targets):
+        raise ValueError(
+            f"{len(sources)} --source and {len(targets)} --target: each text needs both sides"
+        )
+    held: list[TextPair | None] = [None, None]
+    train: list[TextPair] = []
+    if name:
+        named(name)
+        if not folders:
+            download(name, cache / name, progress)
+        train, *held = locate(name, list(folders) or [cache / name])
+    elif folders:
+        raise ValueError(f"--from needs a named corpus: {', '.join(CORPORA)}")
+    train += [TextPair(*pair) for pair in zip(sources, targets, strict=True)]
+    for number, (part, (source, target)) in enumerate((("valid", valid), ("test", test))):
+        if source is not None and target is not None:
+            held[number] = TextPair(source, target)
+        elif source is not None or target is not None:
+            raise ValueError(f"--{part}-source and --{part}-target go together")
+    if weights:
+        if len(weights) != len(train):
+            texts = ", ".join(pair.source.name for pair in train)
+            raise ValueError(f"{len(weights)} --weight for {len(train)} training texts: {texts}")
+        train = [replace(pair, weight=w) for pair, w in zip(train, weights, strict=True)]
+    return train, held[0], held[1]
 
 
 def _stem(pair: TextPair, corpus: NamedCorpus) -> str:
