@@ -1,0 +1,152 @@
+"""Who may import whom: one chain, downwards only, read from the syntax tree of every file."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "simultan"
+CHAIN = [  # a layer imports itself and the layers below it; siblings do not import each other
+    ["cli", "server", "simuleval_agent", "captions"],
+    ["train"],
+    ["evaluation"],
+    ["streaming"],
+    ["checkpoint"],
+    ["losses", "model"],
+    ["ops", "latency", "data"],
+    ["config"],
+]
+DEPTH = {name: depth for depth, layer in enumerate(CHAIN) for name in layer}
+# what simultan/__init__.py gives away: the only file outside the chain, and no lower than streaming
+PUBLIC = {"load", "Session", "expected_alignment", "expected_attention"}
+OWNERS = {  # module: the only place of ours that may import it
+    "fastapi": "server",
+    "starlette": "server",
+    "uvicorn": "server",
+    "websockets": "server",
+    "simuleval": "simuleval_agent",
+    "torch.distributed": "train/distributed.py",
+}
+OUTSIDE = {"experiments", "benchmarks", "tests"}
+
+
+def imports(tree: ast.AST, lazy: bool = False) -> Iterator[tuple[str, bool, int]]:
+    """(dotted name, inside a function or only for the type checker, line) of all that is used."""
+    for node in ast.iter_child_nodes(tree):
+        deferred = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        deferred |= isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{'.' * node.level}{node.module or ''}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.distributed":
+            names = ["torch.distributed"]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+            ("import_module", "__import__")
+        ):
+            names = [a.value for a in node.args[:1] if isinstance(a, ast.Constant)] or ["."]
+        for name in names:
+            yield name, deferred, node.lineno
+        yield from imports(node, deferred)
+
+
+def violations(path: str, text: str) -> list[str]:
+    """What a file, named relative to src/simultan, imports against the rules."""
+    layer = path.removesuffix(".py").split("/")[0]
+    if layer not in DEPTH:
+        return [] if path == "__init__.py" else [f"{path}: {layer!r} has no place in the chain"]
+    found = []
+    for name, lazy, line in imports(ast.parse(text)):
+        parts = name.split(".")
+        other = parts[1] if parts[0] == "simultan" and len(parts) > 1 else ""
+        wrong = ""
+        if name.startswith("."):
+            wrong = "is not spelled out from `simultan`"
+        elif parts[0] == "simultan":
+            target = "streaming" if other in PUBLIC or not other else other
+            if target not in DEPTH:
+                wrong = "has no place in the chain"
+            elif target != layer and (layer in ("ops", "latency") or not below(layer, target)):
+                wrong = f"is not below {layer}"
+            elif layer == "cli" and target != "cli" and not lazy:
+                wrong = "must be imported inside the verb that needs it"
+        elif parts[0] in OUTSIDE:
+            wrong = "depends on us, never the reverse"
+        elif layer == "config" and parts[0] == "torch":
+            wrong = "is too heavy for config"
+        for module, owner in OWNERS.items():
+            if (name + ".").startswith(module + ".") and owner not in (layer, path):
+                wrong = f"belongs to {owner} alone"
+        if wrong:
+            found.append(f"{path}:{line}: {name} {wrong}")
+    return found
+
+
+def below(layer: str, target: str) -> bool:
+    return layer == "cli" or DEPTH[layer] < DEPTH[target]
+
+
+FILES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
+
+
+def test_every_layer_file_is_seen() -> None:
+    assert {"__init__.py", "config.py", "ops/__init__.py", "train/distributed.py"} <= set(FILES)
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_imports_go_downwards(path: str) -> None:
+    assert violations(path, (SOURCE / path).read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("data/text.py", "from simultan.model import build"),
+        ("data/text.py", "def f():\n    import simultan.train.loop"),
+        ("data/text.py", "from simultan import latency"),
+        ("data/text.py", "from importlib import import_module\nimport_module('simultan.losses')"),
+        ("data/text.py", "from .vocabulary import PAD"),
+        ("losses.py", "from simultan import config, model"),
+        ("checkpoint.py", "import simultan"),
+        ("model/state.py", "from simultan import load"),
+        ("ops/reference.py", "from simultan.config import Config"),
+        ("latency.py", "from simultan import config"),
+        ("captions.py", "from simultan.server.protocol import Message"),
+        ("captions.py", "import simultan.cli"),
+        ("cli.py", "from simultan.train.loop import fit"),
+        ("cli.py", "class Verb:\n    from simultan import config"),
+        ("streaming/session.py", "def f():\n    from starlette.websockets import WebSocket"),
+        ("train/loop.py", "import fastapi"),
+        ("evaluation/evaluate.py", "from simuleval.utils import entrypoint"),
+        ("train/loop.py", "import torch.distributed.fsdp as fsdp"),
+        ("train/loop.py", "from torch.distributed.tensor import DTensor"),
+        ("train/loop.py", "from torch import distributed"),
+        ("train/loop.py", "import torch\nx = torch.distributed.get_rank()"),
+        ("config.py", "from torch import Tensor"),
+        ("train/loop.py", "from experiments.mma2020 import tables"),
+        ("model/policy.py", "from tests.conftest import poisoned"),
+        ("extras/thing.py", ""),
+        ("train/loop.py", "import simultan.extras"),
+    ],
+)
+def test_a_violation_is_caught(path: str, text: str) -> None:
+    assert len(violations(path, text)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("__init__.py", "from simultan.streaming import load"),
+        ("cli.py", "def verb():\n    from simultan.server.app import serve"),
+        ("cli.py", "if TYPE_CHECKING:\n    from simultan.train.loop import fit"),
+        ("simuleval_agent.py", "import simultan\nimport simuleval.utils"),
+        ("server/app.py", "import uvicorn\nfrom simultan.server.batcher import Batcher"),
+        ("train/distributed.py", "import torch.distributed as dist"),
+        ("train/loop.py", "from simultan.train import distributed"),
+        ("model/state.py", "from simultan.data.batching import Batch"),
+    ],
+)
+def test_what_is_allowed_passes(path: str, text: str) -> None:
+    assert violations(path, text) == []
