@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from torch import nn
 
 from simultan import latency
-from simultan.config import Config
 from simultan.data.codec import Codec
-from simultan.data.corpus import Corpus
 from simultan.evaluation.instances import Instance, write_log
 from simultan.evaluation.scores import WORDS_PER_SECOND, LatencyUnit, Scores, score, write_scores
 
-__all__ = ["Translation", "Translator", "evaluate", "validate"]
+__all__ = ["Translation", "Translator", "evaluate"]
 
 
 class Translation(Protocol):
@@ -98,19 +95,6 @@ def evaluate(
     if out is not None:
         write_scores(Path(out) / "scores.json", scores)
     return scores
-
-
-def validate(model: nn.Module, config: Config, codec: Codec) -> dict[str, float]:
-    """The validation set's scores while a model is trained, under the names a user reads."""
-    from simultan.streaming import session
-
-    sources, references = Corpus(config.data.folder, "valid").text()
-    count = config.train.validate_sentences or len(sources)
-    translator = session.Translator(model, config, codec)
-    scores = evaluate(translator, sources[:count], references[:count])
-    names = {"BLEU": "bleu", "AP": "ap", "AL": "al", "LAAL": "laal", "DAL": "dal"}
-    # nothing written: no latency, and a BLEU of 0
-    return {name: getattr(scores, field) or 0.0 for name, field in names.items()}
 
 
 def _instance(

@@ -1,0 +1,98 @@
+"""The verbs evaluate, score and plot from the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import simultan
+from simultan import cli
+from simultan.data.codec import Codec
+from simultan.data.text import Pipeline
+from simultan.data.vocabulary import SPECIAL, Vocabulary
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """`simultan ARGUMENTS`: exit status, standard output, standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["simultan", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        captured = capsys.readouterr()
+        return int(stopped.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+class Echo:
+    """Says each word again as soon as it is heard."""
+
+    def __init__(self) -> None:
+        vocabulary = Vocabulary([*SPECIAL, "one", "two", "three", "four", "five"])
+        self.codec = Codec(Pipeline("words"), vocabulary, vocabulary)
+
+    def translate(self, sentences: Sequence[str], **_: object) -> list[SimpleNamespace]:
+        out = []
+        for sentence in sentences:
+            words = sentence.split()
+            delays = [i + 1 for i in range(len(words))]
+            out.append(
+                SimpleNamespace(
+                    words=words,
+                    delays=delays,
+                    elapsed=[0.01 * d for d in delays],
+                    tokens=self.codec.encode_target(sentence)[:-1],
+                    token_delays=delays,
+                    heads=[[[d]] for d in delays],
+                )
+            )
+        return out
+
+
+def test_evaluate_score_plot(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simultan, "load", lambda model: Echo(), raising=False)
+    text = tmp_path / "text"
+    text.write_text("one two three four\nfive four three two one\n")
+    options = ("--source", text, "--reference", text, "--out", tmp_path / "echo")
+    status, out, _ = run("evaluate", "model", *options, "--tokenized", "--system", "echo")
+    assert status == 0
+    stored = json.loads((tmp_path / "echo" / "scores.json").read_text())
+    assert stored["al"] == 1.0
+    assert stored["bleu"] == pytest.approx(100.0)
+    assert "tok:none" in out
+
+    status, out, _ = run("score", tmp_path / "echo", "--out", tmp_path / "again.json")
+    assert status == 0
+    again = json.loads((tmp_path / "again.json").read_text())
+    assert again["dal"] == stored["dal"]
+    assert "tok:13a" in again["bleu_signature"]
+    assert "seconds_per_source_word" in out
+
+    status, out, _ = run("plot", tmp_path / "echo", "--out", tmp_path / "curve")
+    assert (status, out.split()) == (0, [f"{tmp_path}/curve.png", f"{tmp_path}/curve.svg"])
+    status, _, _ = run("plot", tmp_path / "echo", "--sentence", 1, "--out", tmp_path / "path")
+    assert status == 0
+    assert (tmp_path / "path.svg").exists()
+
+
+def test_bad_input_is_one_line(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "instances.log").write_text("{")
+    commands: list[tuple[tuple[object, ...], str]] = [
+        (("score", tmp_path / "none"), "no such file"),
+        (("score", tmp_path), "line 1: not JSON"),
+        (("plot", tmp_path, "--out", tmp_path / "x"), "simultan evaluate"),
+    ]
+    for command, message in commands:
+        status, _, error = run(*command)
+        assert status == 2
+        assert message in error
+        assert error.count("\n") == 1
