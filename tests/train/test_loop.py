@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import pytest
@@ -15,27 +15,14 @@ from torch import Tensor, multiprocessing, nn
 
 from simultan import checkpoint
 from simultan.config import Config, ConfigError, DataConfig, LossConfig, ModelConfig, TrainConfig
-from simultan.data.batching import Batch
-from simultan.train import loop
+from simultan.data.batching import Batch, Batches, Corpus
+from simultan.data.corpus import prepare
+from simultan.data.sources import TextPair
+from simultan.data.toy import write_toy
+from simultan.train import loop, step
+from simultan.train.distributed import World
 
 # ---- stand-ins
-
-
-@dataclass
-class Vocabulary:
-    pieces: list[str] = field(default_factory=lambda: list("abcdefghij"))
-
-    def __len__(self) -> int:
-        return len(self.pieces)
-
-
-@dataclass
-class Codec:
-    source_vocabulary: Vocabulary = field(default_factory=Vocabulary)
-    target_vocabulary: Vocabulary = field(default_factory=Vocabulary)
-
-    def save(self, folder: Path) -> None:
-        (folder / "pipeline.json").write_text("{}")
 
 
 @dataclass
@@ -45,11 +32,11 @@ class Output:
 
 
 class Net(nn.Module):
-    def __init__(self, dropout: float) -> None:
+    def __init__(self, config: Config, source_size: int, target_size: int) -> None:
         super().__init__()
-        self.source, self.target = nn.Embedding(10, 8), nn.Embedding(10, 8)
+        self.source, self.target = nn.Embedding(source_size, 8), nn.Embedding(target_size, 8)
         self.layers = nn.ModuleList([nn.Linear(8, 8)])
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(config.model.dropout)
 
     def forward(self, batch: Batch) -> Output:
         inputs = torch.cat([torch.ones_like(batch.target[:, :1]), batch.target[:, :-1]], 1)
@@ -62,20 +49,8 @@ class Net(nn.Module):
         return hidden @ self.target.weight.T
 
 
-def stream(config, world, position):
-    while True:
-        generator = torch.Generator().manual_seed(position + world.rank)
-        lengths = torch.randint(2, 7, (4,), generator=generator)
-        tokens = torch.randint(3, 10, (4, 6), generator=generator)
-        tokens = torch.where(torch.arange(6) < lengths[:, None], tokens, 0)
-        yield Batch(tokens, lengths, (tokens + 1) % 10, lengths)
-        position += world.size
-
-
 def stand_in() -> None:
-    checkpoint.models.build = lambda config, *_: Net(config.model.dropout)
-    checkpoint.load_codec = lambda folder: Codec()
-    loop._stream = stream
+    checkpoint.models.build = Net
 
 
 stand_in()
@@ -83,7 +58,7 @@ stand_in()
 # ---- the loop
 
 CONFIG = Config(
-    data=DataConfig(folder="x"),
+    data=DataConfig(batch_tokens=60, length_step=4),
     model=ModelConfig(width=8, heads=2, dropout=0.2),
     loss=LossConfig(lambda_avg=0.1, lambda_var=0.1),
     train=TrainConfig(
@@ -96,7 +71,18 @@ def with_train(config: Config = CONFIG, **changes) -> Config:
     return replace(config, train=replace(config.train, **changes))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def corpus(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    write_toy(folder / "text", 60, seed=1)
+    pair = TextPair(folder / "text" / "train.en", folder / "text" / "train.fr")
+    prepare(folder / "prepared", [pair], pipeline="words", min_count=1)
+    os.environ["TEST_CORPUS"] = str(folder / "prepared")  # spawned processes see it too
+    return folder / "prepared"
+
+
 def fit(config: Config, out: Path, **options) -> loop.Outcome:
+    config = replace(config, data=replace(config.data, folder=os.environ["TEST_CORPUS"]))
     return loop.fit(config, out, tensorboard=False, device="cpu", **options)
 
 
@@ -143,7 +129,7 @@ def test_final_is_the_average_of_the_last(unbroken):
 
 
 def run_until_killed(out: str) -> None:
-    loop.fit(with_train(updates=10**6), Path(out), tensorboard=False, device="cpu")
+    fit(with_train(updates=10**6), Path(out))
 
 
 def test_kill_9_and_resume_equals_unbroken(tmp_path):
@@ -178,17 +164,18 @@ def test_kill_9_and_resume_equals_unbroken(tmp_path):
 
 @pytest.mark.parametrize("moment", [3, 4, 11])
 def test_sigterm_saves_and_stops(moment, tmp_path, unbroken, monkeypatch):
-    def signalled(config, world, position):
-        for number, batch in enumerate(stream(config, world, position), start=position + 1):
-            if number == moment:
-                os.kill(os.getpid(), signal.SIGTERM)
-            yield batch
+    call = step.Step.__call__
 
-    monkeypatch.setattr(loop, "_stream", signalled)
+    def signalled(self, update, batches):
+        call(self, update, batches)
+        if update == moment:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(step.Step, "__call__", signalled)
     outcome = fit(CONFIG, tmp_path / "run")
     assert (outcome.update, outcome.finished) == (moment, False)
     assert outcome.folder.resolve().name == f"{moment:08d}"
-    monkeypatch.setattr(loop, "_stream", stream)
+    monkeypatch.undo()
     assert fit(CONFIG, tmp_path / "run").finished
     assert_same(tmp_path / "run" / "final", unbroken / "final")
     seen = [{k: v for k, v in r.items() if k != "tokens_per_second"} for r in metrics(unbroken)]
@@ -276,17 +263,18 @@ def test_a_kill_before_the_validation_only_delays_it(tmp_path):
     assert [r["update"] for r in metrics(tmp_path / "run", "valid")] == [4, 8, 12]
 
 
-def test_accumulated_batches_are_one_large_batch(tmp_path):
+def test_accumulated_batches_are_one_large_batch(corpus):
     """Sums are divided by what the whole update counts, not batch by batch."""
-    torch.manual_seed(1)
-    models = [Net(0.0), Net(0.0)]
+    config = replace(CONFIG, model=replace(CONFIG.model, dropout=0.0))
+    models = [Net(config, 50, 50), Net(config, 50, 50)]
     models[1].load_state_dict(models[0].state_dict())
-    batches = [batch for batch, _ in zip(stream(None, loop.World(), 0), range(3), strict=False)]
-    whole = Batch(*(torch.cat(t) for t in zip(*(vars(b).values() for b in batches), strict=True)))
-    steps = [loop.Step(model, CONFIG, loop.World()) for model in models]
+    whole = next(iter(Batches(Corpus(corpus), DataConfig(batch_tokens=400), prefetch=0)))
+    rows = (slice(0, 3), slice(3, 4), slice(4, None))
+    parts = [Batch(*(getattr(whole, f.name)[r] for f in fields(whole))) for r in rows]
+    steps = [step.Step(model, config, World()) for model in models]
     for update in (1, 2, 3):
-        steps[0](update, batches)
-        steps[1](update, [whole])
+        steps[0](update, [whole])
+        steps[1](update, parts)
     torch.testing.assert_close(steps[0].sums, steps[1].sums)
     for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
         torch.testing.assert_close(one, other)
@@ -300,7 +288,6 @@ def run_rank(rank: int, kind: str, out: str, port: int) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     fit(two_processes(kind), Path(out))
-    fit(replace(two_processes(kind), train=two_processes(kind).train), Path(out))
 
 
 def two_processes(kind: str) -> Config:

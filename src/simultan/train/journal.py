@@ -89,8 +89,9 @@ class Journal:
 
     def _inside(self) -> list[dict[str, Any]]:
         low, high = self.config.latency_range
-        metric = self.config.latency_metric
-        return [r for r in self.records if r["kind"] == "valid" and low <= r[metric] <= high]
+        metric = self.config.latency_metric  # missing where nothing was written
+        valid = [r for r in self.records if r["kind"] == "valid"]
+        return [r for r in valid if low <= r.get(metric, float("nan")) <= high]
 
     def _show(self, kind: str, update: int, values: Mapping[str, float]) -> None:
         if kind == "train":

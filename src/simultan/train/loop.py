@@ -12,29 +12,29 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from simultan import checkpoint, losses
 from simultan import model as models
-from simultan.config import Config, LossConfig
-from simultan.data.batching import Batch
+from simultan.config import Config
+from simultan.data.batching import Batch, Batches, Corpus
 from simultan.data.codec import Codec
 from simultan.train import optim
-from simultan.train.distributed import World, accumulating, gather, load_optimizer, shard
+from simultan.train.distributed import World, gather, load_optimizer
 from simultan.train.folder import RunFolder
 from simultan.train.journal import Journal
+from simultan.train.step import NEVER, Step
 
-__all__ = ["NonFiniteLossError", "Outcome", "Step", "Validate", "fit"]
+__all__ = ["NonFiniteLossError", "Outcome", "Validate", "fit"]
 
 Validate = Callable[[nn.Module, Config, Codec], Mapping[str, float]]
-NEVER = 2**62
 
 
 class NonFiniteLossError(ValueError):
@@ -48,58 +48,6 @@ class Outcome:
     update: int
     finished: bool  # False: told to stop; the same command goes on
     folder: Path  # the model to use: final, or the last checkpoint
-
-
-class Objective(nn.Module):
-    """Model and losses as one module, so that both are compiled and sharded together."""
-
-    def __init__(self, model: nn.Module, config: LossConfig) -> None:
-        super().__init__()
-        self.model, self.config = model, config
-
-    def forward(self, batch: Batch, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """The objective's share of this batch and its sums [6]; counts [2] of the whole update."""
-        sums = losses.terms(cast(losses.Translator, self.model), batch, self.config)
-        total = losses.total(sums, counts[0], counts[1], self.config)
-        return total, torch.stack([value.detach().double() for value in sums])
-
-
-class Step:
-    """One update: forward, backward, optimiser. Nothing in here waits for the device."""
-
-    def __init__(self, model: nn.Module, config: Config, world: World) -> None:
-        self.config, self.world = config, world
-        objective = Objective(model, config.loss)
-        if config.train.compile:
-            objective.compile(dynamic=True)
-        self.module = shard(objective, world, config.train.parallel)
-        self.optimizer = optim.build(self.module, config.train)
-        self.sums = torch.zeros(len(losses.LossTerms._fields), dtype=torch.float64).to(world.device)
-        self.norm = torch.zeros((), device=world.device)
-        self.failed = torch.full((), NEVER, device=world.device)  # first non-finite update
-
-    def __call__(self, update: int, batches: Sequence[Batch]) -> None:
-        config, world = self.config.train, self.world
-        counts = torch.stack([torch.stack(losses.counts(batch)) for batch in batches]).sum(0)
-        world.sum_over_ranks(counts)
-        finite = torch.ones((), dtype=torch.bool, device=world.device)
-        for index, batch in enumerate(batches):
-            with (
-                accumulating(self.module, last=index == len(batches) - 1),
-                torch.autocast(
-                    world.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"
-                ),
-            ):
-                loss, sums = self.module(batch, counts)
-                (loss * world.size).backward()  # gradients are averaged over processes
-            self.sums += sums
-            finite &= loss.detach().isfinite()
-        self.norm = optim.gradient_norm(self.optimizer)
-        sound = self.norm.isfinite()  # the same on every process, unlike a loss
-        self.failed = torch.where(finite & sound, self.failed, self.failed.clamp(max=update))
-        if config.clip:
-            optim.clip(self.optimizer, self.norm, config.clip)
-        optim.step(self.optimizer, optim.learning_rate(config, update), skip=~sound)
 
 
 def fit(
@@ -153,9 +101,16 @@ class Run:
         self.model.to(world.device)
         self.step = Step(self.model, config, world)
         self.update: int = state.get("update", 0)
-        self.position: int = state.get("position", 0)  # batches seen by all processes together
+        self.batches = Batches(
+            Corpus(config.data.folder),
+            config.data,
+            seed=config.train.seed,
+            rank=world.rank,
+            world=world.size,
+        )
         if state:
             load_optimizer(self.step.optimizer, state["optimizer"])
+            self.batches.resume(state["batches"])
             if world.first:
                 self.step.sums += state["sums"].to(world.device)
         self.journal = None
@@ -175,17 +130,27 @@ class Run:
             self.journal.__exit__(*error)
 
     def train(self, terminated: Callable[[], bool]) -> Outcome:
-        config, world = self.config.train, self.world
+        world = self.world
         if self.update:
             self._after_checkpoint()  # a kill may have come before the validation
-        stream = _stream(self.config, world, self.position)
+        with contextlib.closing(self._stream()) as stream:
+            stopped = self._loop(stream, terminated)
+        if stopped:
+            return Outcome(self.update, finished=False, folder=self.folder.last)
+        if world.first:
+            self.folder.finish(self.config)
+        world.share(None)
+        return Outcome(self.update, finished=True, folder=self.folder.final)
+
+    def _loop(self, stream: Iterator[Batch], terminated: Callable[[], bool]) -> bool:
+        """Update until the end, or until told to stop; True: there is more to do."""
+        config, world = self.config.train, self.world
         self.model.train()
         self._clock = time.perf_counter()
         while self.update < config.updates and not self._share_impatience():
             self.update += 1
             seed(config.seed, self.update, world.rank)
             self.step(self.update, [next(stream) for _ in range(config.accumulate)])
-            self.position += config.accumulate * world.size
             last = self.update == config.updates
             stopping = world.size == 1 and terminated()
             if last or self.update % config.log_every == 0:
@@ -197,11 +162,12 @@ class Run:
                 self._save()
                 self._after_checkpoint()
             if stopping and not last:
-                return Outcome(self.update, finished=False, folder=self.folder.last)
-        if world.first:
-            self.folder.finish(self.config)
-        world.share(None)
-        return Outcome(self.update, finished=True, folder=self.folder.final)
+                return True
+        return False
+
+    def _stream(self) -> Generator[Batch]:
+        for batch in self.batches:
+            yield batch.to(self.world.device)
 
     def _validates(self) -> bool:
         every = self.config.train.validate_every
@@ -235,6 +201,7 @@ class Run:
         if self.journal is not None:
             tokens, sentences = float(values.tokens), float(values.sentences)
             record = {
+                "epoch": self.batches.state()["epoch"],
                 "loss": float(loss),
                 "nll": float(values.nll) / tokens,
                 "smooth": float(values.smooth) / tokens,
@@ -253,7 +220,7 @@ class Run:
         weights = gather(checkpoint.weights_of(self.model))
         state = {
             "update": self.update,
-            "position": self.position,
+            "batches": self.batches.state(),
             "sums": self.world.sum_over_ranks(self.step.sums.clone()).cpu(),
             "optimizer": gather(self.step.optimizer.state_dict()),
         }
@@ -294,15 +261,22 @@ def seed(number: int, update: int, rank: int) -> None:
     random.seed(value)
 
 
-def _stream(config: Config, world: World, position: int) -> Iterator[Batch]:
-    """This process's batches for ever, from a place in the corpus."""
-    raise NotImplementedError
-
-
 def _evaluate(model: nn.Module, config: Config, codec: Codec) -> Mapping[str, float]:
-    from simultan.evaluation.evaluate import validate
+    """Quality and latency on the validation set, word by word as it would be spoken."""
+    from simultan.evaluation.evaluate import evaluate
+    from simultan.streaming.session import Translator
 
-    return validate(model, config, codec)
+    sources, references = Corpus(config.data.folder, "valid").text()
+    every = max(1, len(sources) // (config.train.validate_sentences or len(sources)))
+    scores = evaluate(
+        Translator(model, config, codec),
+        sources[::every],  # all through the set, not one talk
+        references[::every],
+        tokenized=codec.pipeline.name == "words",
+    )
+    found = {"BLEU": scores.bleu, "chrF": scores.chrf, "AL": scores.al, "LAAL": scores.laal}
+    found |= {"DAL": scores.dal, "AP": scores.ap, "length_ratio": scores.length_ratio}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 @contextlib.contextmanager

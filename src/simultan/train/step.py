@@ -1,0 +1,71 @@
+"""One update: forward, backward, optimiser, for any number of processes and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from simultan import losses
+from simultan.config import Config, LossConfig
+from simultan.data.batching import Batch
+from simultan.train import optim
+from simultan.train.distributed import World, accumulating, shard
+
+__all__ = ["NEVER", "Objective", "Step"]
+
+NEVER = 2**62
+
+
+class Objective(nn.Module):
+    """Model and losses as one module, so that both are compiled and sharded together."""
+
+    def __init__(self, model: nn.Module, config: LossConfig) -> None:
+        super().__init__()
+        self.model, self.config = model, config
+
+    def forward(self, batch: Batch, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """The objective's share of this batch and its sums [6]; counts [2] of the whole update."""
+        sums = losses.terms(cast(losses.Translator, self.model), batch, self.config)
+        total = losses.total(sums, counts[0], counts[1], self.config)
+        return total, torch.stack([value.detach().double() for value in sums])
+
+
+class Step:
+    """Makes updates and sums what they measure; nothing in here waits for the device."""
+
+    def __init__(self, model: nn.Module, config: Config, world: World) -> None:
+        self.config, self.world = config, world
+        objective = Objective(model, config.loss)
+        if config.train.compile:
+            objective.compile(dynamic=True)
+        self.module = shard(objective, world, config.train.parallel)
+        self.optimizer = optim.build(self.module, config.train)
+        self.sums = torch.zeros(len(losses.LossTerms._fields), dtype=torch.float64).to(world.device)
+        self.norm = torch.zeros((), device=world.device)
+        self.failed = torch.full((), NEVER, device=world.device)  # first non-finite update
+
+    def __call__(self, update: int, batches: Sequence[Batch]) -> None:
+        config, world = self.config.train, self.world
+        counts = torch.stack([torch.stack(losses.counts(batch)) for batch in batches]).sum(0)
+        world.sum_over_ranks(counts)
+        finite = torch.ones((), dtype=torch.bool, device=world.device)
+        for index, batch in enumerate(batches):
+            with (
+                accumulating(self.module, last=index == len(batches) - 1),
+                torch.autocast(
+                    world.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"
+                ),
+            ):
+                loss, sums = self.module(batch, counts)
+                (loss * world.size).backward()  # gradients are averaged over processes
+            self.sums += sums
+            finite &= loss.detach().isfinite()
+        self.norm = optim.gradient_norm(self.optimizer)
+        sound = self.norm.isfinite()  # the same on every process, unlike a loss
+        self.failed = torch.where(finite & sound, self.failed, self.failed.clamp(max=update))
+        if config.clip:
+            optim.clip(self.optimizer, self.norm, config.clip)
+        optim.step(self.optimizer, optim.learning_rate(config, update), skip=~sound)
