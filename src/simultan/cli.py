@@ -72,9 +72,9 @@ def prepare_verb(
     like: Annotated[
         Path | None, typer.Option(help="Take the vocabularies of this model or prepared folder.")
     ] = None,
-    cache: Annotated[Path, typer.Option(help="Where downloads are kept.")] = Path.home()
-    / ".cache"
-    / "simultan",
+    cache: Annotated[
+        Path | None, typer.Option(help="Where downloads are kept; ~/.cache/simultan.")
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at a bad training pair.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder.")] = False,
     seed: Annotated[int, typer.Option(help="Of BPE-dropout.")] = 1,

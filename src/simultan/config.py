@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
@@ -119,8 +120,14 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def __post_init__(self) -> None:
-        model, policy = self.model, self.policy
+        model, policy, data = self.model, self.policy, self.data
+        if min(data.batch_tokens, data.max_length, data.length_step) < 1:
+            raise ConfigError(
+                "data.batch_tokens, data.max_length and data.length_step must be at least 1"
+            )
         heads = model.decoder_heads or model.heads
+        if min(model.heads, heads, model.width) < 1:
+            raise ConfigError("model.width and model.heads must be at least 1")
         if model.width % model.heads or model.width % heads:
             raise ConfigError(
                 f"model.width = {model.width} must be a multiple of model.heads = {model.heads}"
@@ -194,7 +201,10 @@ def parse(text: str, overrides: Iterable[str] = ()) -> Config:
             value = tomllib.loads(f"v = {raw}")["v"]
         except tomllib.TOMLDecodeError:
             value = raw.strip()  # an unquoted string
-        table.setdefault(section, {})[key] = value
+        part = table.setdefault(section, {})
+        if not isinstance(part, dict):
+            raise ConfigError(f"[{section}] must be a table")
+        part[key.strip()] = value
     config: Config = _build(Config, table, "")
     return config
 
@@ -215,8 +225,8 @@ def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
+        # JSON's escapes are TOML's, but for DEL, which TOML wants escaped too
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, tuple):
         return "[" + ", ".join(_toml(v) for v in value) + "]"
     return '"none"' if value is None else repr(value)

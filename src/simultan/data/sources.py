@@ -213,7 +213,8 @@ def locate(
         wanted = " or ".join(f"{stem}.{corpus.source}" for stem in corpus.train)
         raise FileNotFoundError(f"{where}: no {wanted} (plain, .xz or .gz) with its other side")
     train = [
-        replace(pair, lines=frozenset(corpus.lines.get(_stem(pair, corpus), ()))) for pair in train
+        replace(pair, lines=frozenset(corpus.lines.get(_stem(pair.source, corpus.source), ())))
+        for pair in train
     ]
     parts = []
     for part, stems in (("valid", corpus.valid), ("test", corpus.test)):
@@ -233,7 +234,7 @@ def gather_pairs(
     valid: tuple[Path | None, Path | None],
     test: tuple[Path | None, Path | None],
     weights: Sequence[float],
-    cache: Path,
+    cache: Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[list[TextPair], TextPair | None, TextPair | None]:
     """The text a user named: a named corpus (from folders, or downloaded), files, or both.
@@ -249,8 +250,9 @@ def gather_pairs(
     if name:
         named(name)
         if not folders:
-            download(name, cache / name, progress)
-        train, *held = locate(name, list(folders) or [cache / name])
+            folders = [(cache or Path.home() / ".cache" / "simultan") / name]
+            download(name, folders[0], progress)
+        train, *held = locate(name, folders)
     elif folders:
         raise ValueError(f"--from needs a named corpus: {', '.join(CORPORA)}")
     train += [TextPair(*pair) for pair in zip(sources, targets, strict=True)]
@@ -267,8 +269,9 @@ def gather_pairs(
     return train, held[0], held[1]
 
 
-def _stem(pair: TextPair, corpus: NamedCorpus) -> str:
-    return pair.source.name.partition(f".{corpus.source}")[0] if corpus.sets else "train"
+def _stem(path: Path, language: str) -> str:
+    """europarl-v7.de-en.de.xz -> europarl-v7.de-en."""
+    return path.name.removesuffix(".xz").removesuffix(".gz").removesuffix(f".{language}")
 
 
 def _find(corpus: NamedCorpus, folders: Sequence[Path], stems: Sequence[str]) -> list[TextPair]:

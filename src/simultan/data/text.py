@@ -91,8 +91,10 @@ class Pipeline:
         return self._tokens(word, self.target_language)
 
     def _tokens(self, word: str, language: str) -> list[str]:
+        if not word:
+            return []
         if self.name != "moses-bpe" or len(word) > _LONGEST_TOKENISED:
-            return [word] if word else []
+            return [word]
         # capitals around the word: it is tokenised as in the middle of a sentence
         tokens = _moses(language or "en").tokenize(f"A {word} A", escape=False)[1:-1]
         return [token for token in tokens if token] or [word]  # a word is never lost

@@ -155,12 +155,12 @@ class Vocabulary:
     def load(cls, path: str | Path) -> Vocabulary:
         try:
             table = json.loads(Path(path).read_text(encoding="utf-8"))
-            pieces, merges = table["pieces"], table.get("merges")
+            merges = table.get("merges")
+            return cls(table["pieces"], None if merges is None else [(a, b) for a, b in merges])
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{path}: no such vocabulary") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}: not a vocabulary ({error})") from error
-        return cls(pieces, None if merges is None else [(left, right) for left, right in merges])
 
     # -- encode
 
