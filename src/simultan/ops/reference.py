@@ -10,53 +10,56 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
 def _skew(x: Tensor) -> Tensor:
-    """[N, T, S] -> [T + S - 1, N, T]: entry (d, n, i) is x[n, i, d - i], 0 outside."""
+    """[N, T, S] -> [T, S + T, N]: entry (i, j, n) is x[n, i, j], and 0 from j = S on."""
     n, t, s = x.shape
-    rows = F.pad(x, (0, t)).reshape(n, -1)[:, : t * (s + t - 1)]  # each row slides right by one
-    return rows.view(n, t, s + t - 1).permute(2, 0, 1).contiguous()
+    rows = x.new_zeros(t, s + t, n)
+    rows[:, :s] = x.reshape(n, t * s).t().contiguous().view(t, s, n)
+    return rows
 
 
-def _unskew(x: Tensor, s: int) -> Tensor:
-    """The inverse of _skew."""
-    d, n, t = x.shape
-    rows = F.pad(x.permute(1, 2, 0).reshape(n, t * d), (0, t))
-    return rows.view(n, t, d + 1)[:, :, :s]
+def _diagonals(rows: Tensor) -> tuple[Tensor, ...]:
+    """Views [T, N] of a skewed tensor, d = 0 .. T + S - 2: row i at source position d - i.
+
+    Read with lines one shorter, every row slides right by one more; the zeros of the row above
+    come in at its left.
+    """
+    t, width, n = rows.shape
+    return rows.view(-1, n)[: t * (width - 1)].view(t, width - 1, n).unbind(1)
 
 
 class _Alignment(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, p: Tensor) -> Tensor:  # [N, T, S], 0 past the source's end
-        p_d = _skew(p)
-        q = torch.zeros_like(p_d)
-        q[0, :, 0] = 1  # row -1 stopped, for certain, at the first token
-        alpha = torch.empty_like(p_d)
-        passed = torch.empty_like(p_d[0])
-        for d in range(len(p_d)):
-            torch.mul(p_d[d], q[d], out=alpha[d])
-            if d + 1 < len(p_d):
-                torch.sub(q[d], alpha[d], out=passed)
-                passed[:, 1:] += alpha[d, :, :-1]
-                q[d + 1] = passed
-        ctx.save_for_backward(p_d, q)
-        ctx.source = p.shape[-1]
-        return _unskew(alpha, p.shape[-1])
+        n, t, s = p.shape
+        p_skewed = _skew(p)
+        q_skewed = torch.zeros_like(p_skewed)
+        q_skewed[0, 0] = 1  # row -1 stopped, for certain, at the first token
+        p_d, q_d = _diagonals(p_skewed), _diagonals(q_skewed)
+        edge = p.new_zeros(t + 1, n)
+        stopped, above = edge[1:], edge[:-1]  # alpha on this diagonal, and of the row above
+        for d in range(len(q_d) - 1):
+            torch.mul(p_d[d], q_d[d], out=stopped)
+            torch.sub(q_d[d], stopped, out=q_d[d + 1]).add_(above)
+        ctx.save_for_backward(p_skewed, q_skewed)
+        return p * q_skewed[:, :s].permute(2, 0, 1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         # A[i,j] = G[i,j] + Q[i+1,j];  Q[i,j] = Q[i,j+1] + p (A - Q[i,j+1]);  dp = q (A - Q[i,j+1])
-        p_d, q = ctx.saved_tensors
-        a = _skew(grads[0])
-        following = torch.zeros_like(p_d[0])  # Q on the next diagonal
-        for d in reversed(range(len(p_d))):
-            a[d, :, :-1] += following[:, 1:]
-            a[d] -= following
-            following.addcmul_(p_d[d], a[d])
-        return _unskew(a.mul_(q), ctx.source)
+        p_skewed, q_skewed = ctx.saved_tensors
+        n, t, s = grads[0].shape
+        a_skewed = _skew(grads[0])
+        p_d, a_d = _diagonals(p_skewed), _diagonals(a_skewed)
+        edge = p_skewed.new_zeros(t + 1, n)
+        following, below = edge[:-1], edge[1:]  # Q on the next diagonal, and of the row below
+        for d in reversed(range(len(a_d))):
+            a_d[d].add_(below).sub_(following)
+            following.addcmul_(p_d[d], a_d[d])
+        return a_skewed[:, :s].mul_(q_skewed[:, :s]).permute(2, 0, 1)
 
 
 def expected_alignment(p_choose: Tensor, source_lengths: Tensor) -> Tensor:
@@ -65,7 +68,7 @@ def expected_alignment(p_choose: Tensor, source_lengths: Tensor) -> Tensor:
     p = torch.where(inside, p_choose, 0.0).flatten(0, 1)
     # a later position never feeds an earlier one, so zeros past the end are all it takes
     alpha: Tensor = _Alignment.apply(p)
-    return alpha.view_as(p_choose)
+    return alpha.view(p_choose.shape)
 
 
 class _InfiniteLookback(torch.autograd.Function):
