@@ -1,0 +1,190 @@
+"""Attention: over one's own past, and over the source under a policy.
+
+Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V
+energy = gain (m W^K)(s W^Q)^T / sqrt(d_k) + bias,  and separate projections for the softmax
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from simultan.config import ModelConfig, PolicyConfig
+from simultan.model.policy import Policy, p_choose, visible
+from simultan.ops import expected_alignment, expected_attention
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """[B, N, H D] -> [B, H, N, D]"""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """[B, H, N, D] -> [B, N, H D]"""
+    return x.transpose(1, 2).flatten(-2)
+
+
+def rotate(x: Tensor, positions: Tensor) -> Tensor:
+    """Rotary positions: x [B, H, N, D], positions [B or 1, N]."""
+    half = x.shape[-1] // 2
+    rates = torch.exp(
+        torch.arange(half, device=x.device, dtype=torch.float64) * (-math.log(10_000.0) / half)
+    )
+    angles = positions[:, None, :, None].double() * rates
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b = x[..., :half], x[..., half : 2 * half]
+    return torch.cat([a * cos - b * sin, a * sin + b * cos, x[..., 2 * half :]], -1)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """A few queries over a cache: q [R, H, C, D], k and v [R, H, N, D], mask True = keep."""
+    scores = torch.matmul(q * (1.0 / math.sqrt(q.shape[-1])), k.transpose(-1, -2))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    return torch.matmul(torch.softmax(scores, -1), v)
+
+
+class SelfAttention(nn.Module):
+    """Each position sees itself and its past, all of it or a window."""
+
+    def __init__(self, model: ModelConfig, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.window = model.window
+        self.rotary = model.positions == "rotary"
+        self.dropout = model.attention_dropout
+        self.qkv = nn.Linear(model.width, 3 * model.width)
+        self.output = nn.Linear(model.width, model.width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The whole sequence x [B, N, D]: right padding needs no mask, it is the future."""
+        q, k, v = (split_heads(part, self.heads) for part in self.qkv(x).chunk(3, -1))
+        if self.rotary:
+            positions = torch.arange(x.shape[1], device=x.device)[None]
+            q, k = rotate(q, positions), rotate(k, positions)
+        mask = None
+        if self.window and self.window < x.shape[1]:
+            mask = visible(torch.arange(x.shape[1], device=x.device), x.shape[1], self.window)
+        context = F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=mask,
+            is_causal=mask is None,
+            dropout_p=self.dropout if self.training else 0.0,
+        )
+        return self.output(join_heads(context))
+
+    def project(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """New positions x [R, C, D] -> queries [R, H, C, D], and [R, C, 2, H, D] for the cache."""
+        q, k, v = (split_heads(part, self.heads) for part in self.qkv(x).chunk(3, -1))
+        if self.rotary:
+            q, k = rotate(q, positions), rotate(k, positions)
+        return q, torch.stack([k, v], 2).permute(0, 3, 2, 1, 4)
+
+    def step(self, q: Tensor, cached: Tensor, mask: Tensor | None) -> Tensor:
+        """Queries over the cache [2, R, H, N, D] that already holds their own keys."""
+        return self.output(join_heads(attend(q, cached[0], cached[1], mask)))
+
+
+class MonotonicAttention(nn.Module):
+    """Attention over the source up to where each head stops."""
+
+    def __init__(
+        self, model: ModelConfig, config: PolicyConfig, policy: Policy, heads: int, selects: bool
+    ) -> None:
+        super().__init__()
+        width, size = model.width, model.width // heads
+        self.policy = policy
+        self.heads = heads
+        self.selecting_heads = (heads if policy.every_head else 1) if selects else 0
+        self.noise = config.noise
+        self.dropout = nn.Dropout(model.attention_dropout)
+        self.soft = policy.lookback != 1
+        if self.soft:
+            self.query = nn.Linear(width, width)
+            self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.output = nn.Linear(width, width)
+        self.energy_bias: nn.Parameter | None = None
+        self.energy_gain: nn.Parameter | None = None
+        if self.selecting_heads:
+            self.select_query = nn.Linear(width, self.selecting_heads * size)
+            self.select_key = nn.Linear(width, self.selecting_heads * size)
+            if config.energy_bias is not None:
+                bias = torch.full((self.selecting_heads, 1, 1), config.energy_bias)
+                self.energy_bias = nn.Parameter(bias)
+            if config.energy_gain:
+                self.energy_gain = nn.Parameter(torch.ones(self.selecting_heads, 1, 1))
+
+    def energy(self, query: Tensor, key: Tensor) -> Tensor:
+        """Selection energies [B, H, T, S], of projected states; training and streaming alike."""
+        energy = torch.matmul(query * (1.0 / math.sqrt(query.shape[-1])), key.transpose(-1, -2))
+        if self.energy_gain is not None:
+            energy = energy * self.energy_gain
+        return energy if self.energy_bias is None else energy + self.energy_bias
+
+    def forward(
+        self, x: Tensor, memory: Tensor, source_lengths: Tensor, alpha: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Learned policies: x [B, T, D], memory [B, S, D] -> output, alpha [B, H, T, S].
+
+        A layer that does not select takes the alpha of the layer that does.
+        """
+        if self.selecting_heads:
+            select_query = split_heads(self.select_query(x), self.selecting_heads)
+            select_key = split_heads(self.select_key(memory), self.selecting_heads)
+            noise = self.noise if self.training else 0.0
+            p = p_choose(self.energy(select_query, select_key), source_lengths, noise)
+            alpha = expected_alignment(p, source_lengths)
+        assert alpha is not None
+        beta = alpha
+        value = split_heads(self.value(memory), self.heads)
+        if self.soft:
+            query = split_heads(self.query(x), self.heads)
+            key = split_heads(self.key(memory), self.heads)
+            u = torch.matmul(query * (1.0 / math.sqrt(query.shape[-1])), key.transpose(-1, -2))
+            beta = expected_attention(
+                alpha.expand_as(u), u, source_lengths, lookback=self.policy.lookback
+            )
+        context = torch.matmul(self.dropout(beta).to(value.dtype), value)
+        return self.output(join_heads(context)), alpha
+
+    def forward_fixed(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+        """Fixed policies: what each target token may see is known, mask [B, 1, T or 1, S]."""
+        context = F.scaled_dot_product_attention(
+            split_heads(self.query(x), self.heads),
+            split_heads(self.key(memory), self.heads),
+            split_heads(self.value(memory), self.heads),
+            attn_mask=mask,
+            dropout_p=self.dropout.p if self.training else 0.0,
+        )
+        return self.output(join_heads(context))
+
+    def project_source(self, memory: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Encoded tokens [R, C, D], once each: [R, C, 1 or 2, H, D], and the keys to select by."""
+        parts = [self.value(memory)]
+        if self.soft:
+            parts.insert(0, self.key(memory))
+        source = torch.stack([part.unflatten(-1, (self.heads, -1)) for part in parts], 2)
+        if not self.selecting_heads:
+            return source, None
+        keys = self.select_key(memory).unflatten(-1, (self.selecting_heads, -1))
+        return source, keys[:, :, None]
+
+    def select(self, x: Tensor) -> Tensor:
+        """The selection queries of one target token, x [R, D] -> [R, H, 1, D]."""
+        return self.select_query(x).unflatten(-1, (self.selecting_heads, 1, -1))
+
+    def step(self, x: Tensor, source: Tensor, stops: Tensor) -> Tensor:
+        """One target token: x [R, D], source [K, R, H, N, D], stops [R, 1 or H] -> [R, D]."""
+        value = source[-1]
+        if not self.soft:
+            index = stops[..., None, None].expand(-1, self.heads, 1, value.shape[-1])
+            return self.output(value.gather(2, index).flatten(1))
+        query = self.query(x).unflatten(-1, (self.heads, 1, -1))
+        mask = visible(stops, value.shape[2], self.policy.lookback)[:, :, None, :]
+        return self.output(attend(query, source[0], value, mask).flatten(1))

@@ -1,0 +1,94 @@
+"""A policy is three choices: who selects, how far a stop looks back, and who decides.
+
+p_choose = sigmoid(energy + noise),   p_choose = 1 at the last token of the source
+fixed lag k: target token i stops at source token min(i + k - 1, |x|)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from simultan.config import Config
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One row of the table."""
+
+    name: str
+    learned: bool  # heads select where to stop; else the lag is fixed
+    lookback: int | None  # tokens a stop can see; None: all
+    every_head: bool  # every head of every layer selects; else one head does for all
+    lags: tuple[int, ...] = ()  # wait-k's k, one drawn for each batch; none: the whole source
+
+
+def policy_of(config: Config) -> Policy:
+    """The table of the design, read at the configured name."""
+    chunk, k = config.policy.chunk, config.policy.k
+    table = {
+        "hard": Policy("hard", learned=True, lookback=1, every_head=False),
+        "mocha": Policy("mocha", learned=True, lookback=chunk, every_head=False),
+        "milk": Policy("milk", learned=True, lookback=None, every_head=False),
+        "mma-h": Policy("mma-h", learned=True, lookback=1, every_head=True),
+        "mma-il": Policy("mma-il", learned=True, lookback=None, every_head=True),
+        "wait-k": Policy("wait-k", learned=False, lookback=None, every_head=False, lags=k),
+        "offline": Policy("offline", learned=False, lookback=None, every_head=False),
+    }
+    row = table[config.policy.name]
+    window = config.model.window
+    if window and (row.lookback is None or row.lookback > window):
+        return Policy(row.name, row.learned, window, row.every_head, row.lags)
+    return row
+
+
+def p_choose(energy: Tensor, source_lengths: Tensor, noise: float) -> Tensor:
+    """Selection probabilities for training [B, H, T, S]; noise 0 outside of training."""
+    energy = energy if energy.dtype == torch.float64 else energy.float()
+    if noise:
+        energy = energy + noise * torch.randn_like(energy)
+    # the paper's mass preservation, here and in scan(): a head at the end has stopped
+    positions = torch.arange(energy.shape[-1], device=energy.device)
+    last = positions == (source_lengths - 1)[:, None]  # [B, S]
+    return torch.where(last[:, None, None, :], 1.0, torch.sigmoid(energy))
+
+
+def fixed_stops(target: int, source_lengths: Tensor, lag: Tensor | None) -> Tensor:
+    """Where target tokens stop under a fixed lag [B, T]; without one, at the source's end."""
+    last = (source_lengths - 1)[:, None]
+    if lag is None:
+        return last.expand(-1, target)
+    return torch.minimum(torch.arange(target, device=last.device) + lag - 1, last)
+
+
+def visible(stops: Tensor, source: int, lookback: int | None) -> Tensor:
+    """What a stop can see: a mask [..., S] of the `lookback` tokens that end there."""
+    positions = torch.arange(source, device=stops.device)
+    mask = positions <= stops[..., None]
+    return mask if lookback is None else mask & (positions > stops[..., None] - lookback)
+
+
+def scan(
+    energy: Tensor, first: Tensor, available: Tensor, finished: Tensor, threshold: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Algorithm 1's inner loop, for all heads at once.
+
+    energy [R, H, N] over the keys at hand, first [R, H] the key each head scans from,
+    available [R] how many keys there are, finished [R] whether the last of them ends the
+    source, threshold [R] -> position [R, H], stopped [R, H]. A head that found no stop
+    stands on the first key still to come.
+    """
+    keys = torch.arange(energy.shape[-1], device=energy.device)
+    count = available[:, None, None]
+    stop = energy > torch.logit(threshold)[:, None, None]  # p > threshold, without a sigmoid
+    stop |= finished[:, None, None] & (keys == count - 1)
+    stop &= (keys >= first[..., None]) & (keys < count)
+    stopped, position = stop.max(-1)
+    return torch.where(stopped, position, available[:, None]), stopped
+
+
+def lookback_start(stop: int, lookback: int | None) -> int:
+    """The first token a stop can see."""
+    return 0 if lookback is None else max(0, stop - lookback + 1)

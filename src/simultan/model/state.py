@@ -1,0 +1,116 @@
+"""What a stream remembers: buffers with a leading row dimension, and per-row cursors.
+
+Buffers may hold anything past a cursor; the cursor is the truth. A position is absolute;
+the slot it lies in is position - base, because a windowed model drops what it can no longer see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+class Cache:
+    """Keys (and values) of all layers: data [L, K, B, H, N, D], K tensors a layer."""
+
+    def __init__(
+        self, layers: int, kinds: int, rows: int, heads: int, size: int, like: Tensor
+    ) -> None:
+        self.data = like.new_zeros(layers, kinds, rows, heads, 32, size)
+        self.base = [0] * rows
+        self.all_rows = list(range(rows))
+
+    def reserve(
+        self, rows: Sequence[int], ends: Sequence[int], keep_from: Callable[[int], int]
+    ) -> None:
+        """Room for positions up to `ends`; what lies before keep_from(row) may be dropped."""
+        capacity = self.data.shape[4]
+        full = [r for r, end in zip(rows, ends, strict=True) if end - self.base[r] > capacity]
+        if not full:
+            return
+        for row in full:
+            drop = keep_from(row) - self.base[row]
+            if drop >= capacity // 2:  # so that moving the rest costs O(1) a position
+                kept = self.data[:, :, row, :, drop:].clone()
+                self.data[:, :, row, :, : capacity - drop] = kept
+                self.base[row] += drop
+        wanted = max(end - self.base[row] for row, end in zip(rows, ends, strict=True))
+        if wanted > capacity:
+            grown = self.data.new_zeros(
+                *self.data.shape[:4], max(2 * capacity, wanted), self.data.shape[5]
+            )
+            grown[..., :capacity, :] = self.data
+            self.data = grown
+
+    def write(self, layer: int, rows: Sequence[int], starts: Sequence[int], new: Tensor) -> None:
+        """Put new [R, C, K, H, D] at positions starts[r] ... starts[r] + C."""
+        count = new.shape[1]
+        if len(rows) == 1:
+            slot = starts[0] - self.base[rows[0]]
+            self.data[layer, :, rows[0], :, slot : slot + count] = new[0].permute(1, 2, 0, 3)
+            return
+        device = self.data.device
+        at = [start - self.base[row] for row, start in zip(rows, starts, strict=True)]
+        slots = torch.tensor(at, device=device)[:, None] + torch.arange(count, device=device)
+        self.data[layer][:, torch.tensor(rows, device=device)[:, None], :, slots] = new
+
+    def read(self, layer: int, rows: Sequence[int], length: int) -> Tensor:
+        """[K, R, H, length, D]; a view where all rows are asked for in order."""
+        data = self.data[layer, :, :, :, :length]
+        if list(rows) == self.all_rows:
+            return data
+        if len(rows) == 1:
+            return data[:, rows[0] : rows[0] + 1]
+        return data[:, torch.tensor(rows, device=data.device)]
+
+
+@dataclass
+class EncoderState:
+    """The encoder's memory of each row."""
+
+    length: list[int]  # tokens encoded
+    cache: Cache | None = None  # transformer
+    recurrent: tuple[Tensor, Tensor] | None = None  # h, c [L, B, D]
+
+
+@dataclass
+class DecoderState:
+    """Committed: length, positions, caches. Of the step under way: layer and what follows it."""
+
+    source: Cache  # keys and values of the encoded source, all layers
+    selection: Cache | None  # the keys heads select by
+    lags: list[int]  # fixed policies: k of each row; 0: the whole source
+    available: list[int]  # source tokens encoded
+    finished: list[bool]  # the last of them is end-of-sequence
+    length: list[int]  # target tokens written
+    positions: Tensor  # [B, L, H] the source token each selecting head stopped at
+    floor: list[int]  # heads scan from here at least
+    layer: list[int]  # where a row waits for source; -1: no step under way
+    hidden: Tensor  # [B, D] what it brought there
+    query: Tensor | None  # [B, H, 1, D] its selection queries
+    stopped: Tensor  # [B, H] the heads of that layer that need no more source
+    trial: Tensor  # [B, L, H] positions, for this step, as far as they are known
+    target: Cache | None = None  # transformer: self-attention
+    recurrent: tuple[Tensor, Tensor] | None = None  # h, c [L, B, D], committed
+    recurrent_next: tuple[Tensor, Tensor] | None = None  # h, c after the step under way
+    evaluations: int = 0  # decoder layers evaluated, over all rows: the cost of a stream
+
+
+@dataclass
+class State:
+    """A stream of B rows."""
+
+    encoder: EncoderState
+    decoder: DecoderState
+
+
+@dataclass(frozen=True)
+class Step:
+    """The rows that have decided to write, and what they need for it."""
+
+    rows: list[int]
+    logits: Tensor  # [R, V]
+    positions: Tensor  # [R, L, H] the source token each head stands on

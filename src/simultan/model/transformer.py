@@ -1,0 +1,280 @@
+"""A Transformer with a unidirectional encoder, whose decoder layers each read under a policy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from simultan.config import Config, ModelConfig
+from simultan.data.batching import Batch
+from simultan.data.vocabulary import BOS
+from simultan.model.attention import MonotonicAttention, SelfAttention
+from simultan.model.policy import visible
+from simultan.model.state import Cache, DecoderState, EncoderState
+from simultan.model.translation import ModelOutput, TranslationModel
+
+
+@dataclass(frozen=True)
+class View:
+    """New positions of some rows, and what they can see of the cache."""
+
+    rows: list[int]
+    starts: list[int]
+    positions: Tensor  # [R, C], absolute
+    mask: Tensor | None  # [R, 1, C, N]
+    slots: int  # N
+
+
+def sinusoids(positions: Tensor, width: int) -> Tensor:
+    """[...] -> [..., D]; in double precision, so that a long stream's positions stay apart."""
+    half = width // 2
+    rates = torch.exp(
+        torch.arange(half, device=positions.device, dtype=torch.float64)
+        * (-math.log(10_000.0) / max(1, half - 1))
+    )
+    angles = positions[..., None].double() * rates
+    return F.pad(torch.cat([angles.sin(), angles.cos()], -1), (0, width - 2 * half)).float()
+
+
+class Embedding(nn.Module):
+    """Tokens and, unless attention rotates, positions."""
+
+    table: Tensor
+
+    def __init__(self, model: ModelConfig, size: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(size, model.width)
+        nn.init.normal_(self.tokens.weight, std=model.width**-0.5)
+        self.scale = math.sqrt(model.width)
+        self.dropout = nn.Dropout(model.dropout)
+        self.positions = model.positions == "sinusoidal"
+        table = sinusoids(torch.arange(1024), model.width) if self.positions else torch.zeros(0)
+        self.register_buffer("table", table, persistent=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Whole sequences [B, N]."""
+        x = self.tokens(tokens) * self.scale
+        if self.positions:
+            count = tokens.shape[1]
+            if count > len(self.table):
+                table = sinusoids(torch.arange(count, device=x.device), x.shape[-1])
+            else:
+                table = self.table[:count]
+            x = x + table
+        return self.dropout(x)
+
+    def step(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """New tokens [R, C] at their absolute positions [R, C]."""
+        x = self.tokens(tokens) * self.scale
+        if self.positions:
+            known = int(positions.max()) < len(self.table)
+            x = x + (self.table[positions] if known else sinusoids(positions, x.shape[-1]))
+        return x
+
+
+class FeedForward(nn.Module):
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__()
+        self.inner = nn.Linear(model.width, model.ffn)
+        self.outer = nn.Linear(model.ffn, model.width)
+        self.dropout = nn.Dropout(model.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outer(self.dropout(F.relu(self.inner(x))))
+
+
+class Residual(nn.Module):
+    """x + f(norm(x)), or norm(x + f(x)): the two halves around f."""
+
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(model.width)
+        self.pre = model.norm == "pre"
+        self.dropout = nn.Dropout(model.dropout)
+
+    def before(self, x: Tensor) -> Tensor:
+        return self.norm(x) if self.pre else x
+
+    def after(self, x: Tensor, update: Tensor) -> Tensor:
+        x = x + self.dropout(update)
+        return x if self.pre else self.norm(x)
+
+
+class EncoderLayer(nn.Module):
+    def __init__(self, model: ModelConfig) -> None:
+        super().__init__()
+        self.attention = SelfAttention(model, model.heads)
+        self.attention_residual = Residual(model)
+        self.ffn = FeedForward(model)
+        self.ffn_residual = Residual(model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.attention_residual.after(x, self.attention(self.attention_residual.before(x)))
+        return self.ffn_residual.after(x, self.ffn(self.ffn_residual.before(x)))
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, model: ModelConfig, cross: MonotonicAttention, heads: int) -> None:
+        super().__init__()
+        self.attention = SelfAttention(model, heads)
+        self.attention_residual = Residual(model)
+        self.cross = cross
+        self.cross_residual = Residual(model)
+        self.ffn = FeedForward(model)
+        self.ffn_residual = Residual(model)
+
+    def look_back(self, x: Tensor) -> Tensor:
+        return self.attention_residual.after(x, self.attention(self.attention_residual.before(x)))
+
+    def finish(self, x: Tensor, context: Tensor) -> Tensor:
+        """From the attention over the source to the layer's output."""
+        x = self.cross_residual.after(x, context)
+        return self.ffn_residual.after(x, self.ffn(self.ffn_residual.before(x)))
+
+
+class Transformer(TranslationModel):
+    """forward() for training; initial_state(), extend() and step() for streams."""
+
+    def __init__(self, config: Config, source_size: int, target_size: int) -> None:
+        super().__init__(config)
+        model = config.model
+        self.window = model.window
+        self.heads = model.heads
+        self.decoder_heads = model.decoder_heads or model.heads
+        self.source_embedding = Embedding(model, source_size)
+        self.target_embedding = Embedding(model, target_size)
+        self.encoder = nn.ModuleList(EncoderLayer(model) for _ in range(model.encoder_layers))
+        self.decoder = nn.ModuleList()  # of DecoderLayer
+        for layer in range(model.decoder_layers):
+            selects = self.policy.learned and (self.policy.every_head or layer == 0)
+            cross = MonotonicAttention(
+                model, config.policy, self.policy, self.decoder_heads, selects
+            )
+            self.decoder.append(DecoderLayer(model, cross, self.decoder_heads))
+        final = model.norm == "pre"
+        self.encoder_norm = nn.LayerNorm(model.width) if final else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(model.width) if final else nn.Identity()
+        self.output = nn.Linear(model.width, target_size, bias=False)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        nn.init.normal_(self.output.weight, std=model.width**-0.5)
+        self.tie(model.tie, self.source_embedding.tokens, self.target_embedding.tokens)
+
+    @property
+    def encoder_layers(self) -> list[EncoderLayer]:
+        return cast("list[EncoderLayer]", list(self.encoder))
+
+    @property
+    def decoder_layers(self) -> list[DecoderLayer]:
+        return cast("list[DecoderLayer]", list(self.decoder))
+
+    def encode(self, source: Tensor) -> Tensor:
+        """[B, S] -> [B, S, D]"""
+        x = self.source_embedding(source)
+        for layer in self.encoder_layers:
+            x = layer(x)
+        return self.encoder_norm(x)
+
+    def forward(self, batch: Batch) -> ModelOutput:
+        memory = self.encode(batch.source)
+        x = self.target_embedding(F.pad(batch.target[:, :-1], (1, 0), value=BOS))
+        alphas: list[Tensor] = []
+        alpha: Tensor | None = None
+        mask = self.fixed_mask(batch)
+        for layer in self.decoder_layers:
+            x = layer.look_back(x)
+            query = layer.cross_residual.before(x)
+            if mask is not None:
+                context = layer.cross.forward_fixed(query, memory, mask)
+            else:
+                context, alpha = layer.cross(query, memory, batch.source_lengths, alpha)
+                if layer.cross.selecting_heads:
+                    alphas.append(alpha)
+            x = layer.finish(x, context)
+        return ModelOutput(self.decoder_norm(x), self.expected_delays(alphas))
+
+    def cross_attentions(self) -> list[MonotonicAttention]:
+        return [layer.cross for layer in self.decoder_layers]
+
+    # streams
+
+    def encoder_state(self, rows: int) -> EncoderState:
+        weight = self.output.weight
+        size = weight.shape[1] // self.heads
+        return EncoderState(
+            [0] * rows, cache=Cache(len(self.encoder), 2, rows, self.heads, size, weight)
+        )
+
+    def prepare_target(self, rows: int, state: DecoderState) -> None:
+        weight = self.output.weight
+        size = weight.shape[1] // self.decoder_heads
+        state.target = Cache(len(self.decoder), 2, rows, self.decoder_heads, size, weight)
+
+    def encode_more(
+        self, tokens: Tensor, counts: Sequence[int], rows: Sequence[int], state: EncoderState
+    ) -> Tensor:
+        cache = state.cache
+        assert cache is not None
+        view = self.view(cache, rows, [state.length[row] for row in rows], tokens.shape[1])
+        x = self.source_embedding.step(tokens, view.positions)
+        for index, layer in enumerate(self.encoder_layers):
+            x = self.look_back(index, layer, x, cache, view)
+            x = layer.ffn_residual.after(x, layer.ffn(layer.ffn_residual.before(x)))
+        return self.encoder_norm(x)
+
+    def begin(self, tokens: Tensor, rows: list[int], state: DecoderState) -> Tensor:
+        positions = torch.tensor([state.length[row] for row in rows], device=tokens.device)
+        return self.target_embedding.step(tokens, positions)
+
+    def before_source(self, index: int, x: Tensor, rows: list[int], state: DecoderState) -> Tensor:
+        assert state.target is not None
+        view = self.view(state.target, rows, [state.length[row] for row in rows], 1)
+        return self.look_back(index, self.decoder_layers[index], x[:, None], state.target, view)[
+            :, 0
+        ]
+
+    def source_query(self, index: int, x: Tensor) -> Tensor:
+        return self.decoder_layers[index].cross_residual.before(x)
+
+    def after_source(self, index: int, x: Tensor, context: Tensor) -> Tensor:
+        return self.decoder_layers[index].finish(x, context)
+
+    def end(self, x: Tensor) -> Tensor:
+        return self.decoder_norm(x)
+
+    def view(self, cache: Cache, rows: Sequence[int], starts: Sequence[int], count: int) -> View:
+        """Room in the cache for `count` new positions of each row, and what they can see."""
+        now = dict(zip(rows, starts, strict=True))
+        cache.reserve(
+            rows,
+            [start + count for start in starts],
+            lambda row: max(0, now[row] - self.window + 1) if self.window else 0,
+        )
+        device = cache.data.device
+        first = torch.tensor(list(starts), device=device)[:, None]
+        positions = first + torch.arange(count, device=device) if count > 1 else first
+        slots = max(start + count - cache.base[row] for row, start in now.items())
+        mask = None
+        if count > 1 or len(rows) > 1 or self.window:
+            base = torch.tensor([cache.base[row] for row in rows], device=device)[:, None]
+            mask = visible(positions - base, slots, self.window or None)[:, None]
+        return View(list(rows), list(starts), positions, mask, slots)
+
+    def look_back(
+        self, index: int, layer: EncoderLayer | DecoderLayer, x: Tensor, cache: Cache, view: View
+    ) -> Tensor:
+        """Self-attention of new positions x [R, C, D] over the cache."""
+        attention, residual = layer.attention, layer.attention_residual
+        q, new = attention.project(residual.before(x), view.positions)
+        cache.write(index, view.rows, view.starts, new)
+        cached = cache.read(index, view.rows, view.slots)
+        return residual.after(x, attention.step(q, cached, view.mask))

@@ -1,0 +1,309 @@
+"""What both architectures share: the policy, in training and as Algorithm 1 over streams.
+
+A step blocked at a layer keeps its place: heads that have stopped stay stopped, and the next
+source word costs a scan of its keys, not another pass through the decoder.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from simultan.config import Config, ConfigError
+from simultan.data.batching import Batch
+from simultan.model.attention import MonotonicAttention
+from simultan.model.policy import fixed_stops, lookback_start, policy_of, scan, visible
+from simultan.model.state import Cache, DecoderState, EncoderState, State, Step
+
+
+@dataclass(frozen=True)
+class ModelOutput:
+    """What the losses need; logits = model.project(hidden)."""
+
+    hidden: Tensor  # [B, T, D]
+    delays: Tensor | None  # [B, L, H, T] expected source tokens read, from 1; None: not learned
+
+
+class TranslationModel(nn.Module, ABC):
+    """forward() for training; initial_state(), extend(), step() and commit() for streams."""
+
+    output: nn.Linear
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.policy = policy_of(config)
+
+    def tie(self, which: str, source: nn.Embedding, target: nn.Embedding) -> None:
+        """Make embeddings and output one matrix, as configured."""
+        if which in ("target", "all"):
+            self.output.weight = target.weight
+        if which == "all":
+            if source.num_embeddings != target.num_embeddings:
+                raise ConfigError(
+                    f'model.tie = "all" needs one vocabulary for both sides; they have'
+                    f" {source.num_embeddings} and {target.num_embeddings} entries"
+                )
+            source.weight = target.weight
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Hidden states to logits."""
+        return self.output(hidden)
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> ModelOutput: ...
+
+    @abstractmethod
+    def cross_attentions(self) -> list[MonotonicAttention]:
+        """The attentions over the source, in the order a step passes them."""
+
+    def fixed_mask(self, batch: Batch) -> Tensor | None:
+        """What target tokens see under a fixed policy [B, 1, T or 1, S]; None: it is learned."""
+        if self.policy.learned:
+            return None
+        lags, lag = self.policy.lags, None
+        length = batch.source.shape[1]
+        target = batch.target.shape[1] if lags else 1  # offline: the same for every target token
+        if lags:
+            choices = torch.tensor(lags, device=batch.source.device)
+            lag = choices[0]
+            if len(lags) > 1 and self.training:
+                lag = choices[torch.randint(len(lags), (), device=choices.device)]
+        stops = fixed_stops(target, batch.source_lengths, lag)
+        return visible(stops, length, self.policy.lookback)[:, None]
+
+    @staticmethod
+    def expected_delays(alphas: list[Tensor]) -> Tensor | None:
+        """g_i = sum_j j alpha_ij for each layer and head [B, L, H, T]."""
+        if not alphas:
+            return None
+        positions = torch.arange(1, alphas[0].shape[-1] + 1, device=alphas[0].device)
+        return torch.stack([(alpha * positions).sum(-1) for alpha in alphas], 1)
+
+    # --- what an architecture adds to a stream ---
+
+    @abstractmethod
+    def encoder_state(self, rows: int) -> EncoderState: ...
+
+    @abstractmethod
+    def prepare_target(self, rows: int, state: DecoderState) -> None: ...
+
+    @abstractmethod
+    def encode_more(
+        self, tokens: Tensor, counts: Sequence[int], rows: Sequence[int], state: EncoderState
+    ) -> Tensor:
+        """New source tokens [R, C], counts[r] of them real -> their encodings [R, C, D]."""
+
+    @abstractmethod
+    def begin(self, tokens: Tensor, rows: list[int], state: DecoderState) -> Tensor:
+        """The last written tokens [R] -> the first layer's input [R, D]."""
+
+    @abstractmethod
+    def before_source(self, index: int, x: Tensor, rows: list[int], state: DecoderState) -> Tensor:
+        """The part of a layer that looks at the target's past."""
+
+    @abstractmethod
+    def source_query(self, index: int, x: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def after_source(self, index: int, x: Tensor, context: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def end(self, x: Tensor) -> Tensor: ...
+
+    # --- streams ---
+
+    def initial_state(self, rows: int) -> State:
+        """Nothing read, nothing written."""
+        attentions = self.cross_attentions()
+        weight = self.output.weight
+        size = weight.shape[1] // attentions[0].heads
+        selecting = [a.selecting_heads for a in attentions if a.selecting_heads]
+        heads, layers = (selecting[0], len(selecting)) if selecting else (1, 1)
+        kinds = 2 if attentions[0].soft else 1
+        selection = Cache(layers, 1, rows, heads, size, weight) if selecting else None
+        source = Cache(len(attentions), kinds, rows, attentions[0].heads, size, weight)
+        device = weight.device
+        decoder = DecoderState(
+            source=source,
+            selection=selection,
+            lags=[self.policy.lags[0] if self.policy.lags else 0] * rows,
+            available=[0] * rows,
+            finished=[False] * rows,
+            length=[0] * rows,
+            positions=torch.zeros(rows, layers, heads, dtype=torch.long, device=device),
+            floor=[0] * rows,
+            layer=[-1] * rows,
+            hidden=weight.new_zeros(rows, weight.shape[1]),
+            query=weight.new_zeros(rows, heads, 1, size) if selecting else None,
+            stopped=torch.zeros(rows, heads, dtype=torch.bool, device=device),
+            trial=torch.zeros(rows, layers, heads, dtype=torch.long, device=device),
+        )
+        self.prepare_target(rows, decoder)
+        return State(self.encoder_state(rows), decoder)
+
+    def reset(self, row: int, state: State) -> None:
+        """The row starts a new sentence; buffers stay, cursors go back."""
+        encoder, decoder = state.encoder, state.decoder
+        for cache in (encoder.cache, decoder.source, decoder.selection, decoder.target):
+            if cache is not None:
+                cache.base[row] = 0
+        for recurrent in (encoder.recurrent, decoder.recurrent):
+            if recurrent is not None:
+                recurrent[0][:, row] = 0
+                recurrent[1][:, row] = 0
+        encoder.length[row] = decoder.available[row] = decoder.length[row] = 0
+        decoder.finished[row] = False
+        decoder.positions[row] = 0
+        decoder.floor[row] = 0
+        decoder.layer[row] = -1
+
+    def extend(
+        self,
+        tokens: Tensor,
+        state: State,
+        rows: Sequence[int],
+        counts: Sequence[int],
+        finished: Sequence[bool],
+    ) -> None:
+        """Read counts[r] new tokens of row r, tokens [R, C]; `finished`: the last is the end."""
+        encoder, decoder = state.encoder, state.decoder
+        memory = self.encode_more(tokens, counts, rows, encoder)
+        starts = [decoder.available[row] for row in rows]
+        caches = [c for c in (decoder.source, decoder.selection) if c is not None]
+        for cache in caches:
+            cache.reserve(
+                rows, [s + tokens.shape[1] for s in starts], lambda row: self.needed(row, decoder)
+            )
+        for index, attention in enumerate(self.cross_attentions()):
+            source, keys = attention.project_source(memory)
+            decoder.source.write(index, rows, starts, source)
+            if keys is not None and decoder.selection is not None:
+                decoder.selection.write(index, rows, starts, keys)
+        for row, count, last in zip(rows, counts, finished, strict=True):
+            encoder.length[row] += count
+            decoder.available[row] += count
+            decoder.finished[row] = last
+
+    def needed(self, row: int, state: DecoderState) -> int:
+        """The first source token a head may still look at: what lies before it can be dropped."""
+        return lookback_start(int(state.positions[row].min()), self.policy.lookback)
+
+    def step(
+        self, tokens: Sequence[int], state: State, rows: Sequence[int], threshold: Sequence[float]
+    ) -> Step:
+        """Take rows on by one target token, each as far as its heads let it come.
+
+        tokens[r] is the last token written in row rows[r]. Rows in the result have decided to
+        write; the others wait for source. Nothing is committed.
+        """
+        decoder = state.decoder
+        device = decoder.hidden.device
+        last = dict(zip(rows, tokens, strict=True))
+        limit = dict(zip(rows, threshold, strict=True))
+        x = decoder.hidden[:0]
+        coming = [r for r in rows if decoder.layer[r] < 0 and decoder.available[r]]
+        if not self.policy.learned:
+            coming = [row for row in coming if self.place_fixed(row, decoder)]
+        if coming:
+            x = self.begin(torch.tensor([last[r] for r in coming], device=device), coming, decoder)
+        for index, attention in enumerate(self.cross_attentions()):
+            if coming:
+                x = self.before_source(index, x, coming, decoder)
+            if attention.selecting_heads:
+                resumed = [row for row in rows if decoder.layer[row] == index]
+                if resumed:
+                    x = torch.cat([x, decoder.hidden[resumed]])
+                if coming or resumed:
+                    coming, x = self.select(index, attention, x, coming, resumed, limit, decoder)
+            if not coming:
+                continue
+            stops = decoder.trial[coming, index if self.policy.every_head else 0]
+            before = [decoder.source.base[row] for row in coming]
+            if any(before):
+                stops = stops - torch.tensor(before, device=device)[:, None]
+            length = max(decoder.available[r] - b for r, b in zip(coming, before, strict=True))
+            source = decoder.source.read(index, coming, length)
+            context = attention.step(self.source_query(index, x), source, stops)
+            x = self.after_source(index, x, context)
+            decoder.evaluations += len(coming)
+        logits = self.project(self.end(x)) if coming else x.new_zeros(0, self.output.out_features)
+        return Step(coming, logits, decoder.trial[coming])
+
+    def place_fixed(self, row: int, state: DecoderState) -> bool:
+        """Stop where the fixed lag says; False: that token has not come yet."""
+        lag, available = state.lags[row], state.available[row]
+        stop = max(int(state.positions[row, 0, 0]), state.floor[row])
+        stop = max(stop, state.length[row] + lag - 1) if lag else available
+        if state.finished[row]:
+            stop = min(stop, available - 1)
+        if stop >= available:
+            return False
+        state.trial[row] = stop
+        return True
+
+    def select(
+        self,
+        index: int,
+        attention: MonotonicAttention,
+        x: Tensor,
+        coming: list[int],
+        resumed: list[int],
+        limit: dict[int, float],
+        state: DecoderState,
+    ) -> tuple[list[int], Tensor]:
+        """Scan for stops in one layer; the rows whose heads have all stopped, and their x."""
+        assert state.selection is not None
+        assert state.query is not None
+        device = x.device
+        rows = coming + resumed
+        if coming:
+            fresh = attention.select(self.source_query(index, x[: len(coming)]))
+            floor = torch.tensor([state.floor[row] for row in coming], device=device)
+            state.query[coming] = fresh
+            state.trial[coming, index] = torch.maximum(
+                state.positions[coming, index], floor[:, None]
+            )
+            state.stopped[coming] = False
+        base = torch.tensor([state.selection.base[row] for row in rows], device=device)
+        available = torch.tensor([state.available[row] for row in rows], device=device) - base
+        length = max(state.available[row] - state.selection.base[row] for row in rows)
+        keys = state.selection.read(index, rows, length)[0]
+        energy = attention.energy(state.query[rows], keys)[:, :, 0]
+        first, held = state.trial[rows, index], state.stopped[rows]
+        position, stopped = scan(
+            energy,
+            first - base[:, None],
+            available,
+            torch.tensor([state.finished[row] for row in rows], device=device),
+            torch.tensor([limit[row] for row in rows], device=device),
+        )
+        state.trial[rows, index] = torch.where(held, first, position + base[:, None])
+        stopped |= held
+        if all(state.finished[row] for row in rows):  # then every head has stopped: no need to look
+            for row in resumed:
+                state.layer[row] = -1
+            return rows, x
+        passed = stopped.all(-1).tolist()
+        state.stopped[rows] = stopped
+        state.hidden[rows] = x
+        for row, through in zip(rows, passed, strict=True):
+            state.layer[row] = -1 if through else index
+        if all(passed):
+            return rows, x
+        kept = [i for i, through in enumerate(passed) if through]
+        return [rows[i] for i in kept], x[kept]
+
+    def commit(self, rows: Sequence[int], state: State) -> None:
+        """The rows have written their token: its keys, positions and states now count."""
+        decoder = state.decoder
+        index = list(rows)
+        decoder.positions[index] = decoder.trial[index]
+        for row in index:
+            decoder.length[row] += 1
+        if decoder.recurrent is not None and decoder.recurrent_next is not None:
+            for now, new in zip(decoder.recurrent, decoder.recurrent_next, strict=True):
+                now[:, index] = new[:, index]
