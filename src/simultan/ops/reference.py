@@ -77,36 +77,47 @@ class _InfiniteLookback(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, alpha: Tensor, u: Tensor) -> Tensor:  # [S, N]
         weight, keep = _prefix_softmax(u)
-        mass = alpha.clone()  # B[j] = alpha[j] + keep[j+1] B[j+1]
-        for j in reversed(range(len(u) - 1)):
-            mass[j].addcmul_(keep[j + 1], mass[j + 1])
+        mass = _sum_down(alpha.clone(), keep)  # B[j] = alpha[j] + keep[j+1] B[j+1]
         ctx.save_for_backward(alpha, weight, keep)
-        return weight * mass
+        return mass.mul_(weight)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         alpha, weight, keep = ctx.saved_tensors
         g = grads[0]
-        mean = weight * g  # F[k]: the mean of g under the softmax over l <= k
-        for k in range(1, len(g)):
-            mean[k].addcmul_(keep[k], mean[k - 1])
-        mass, mass_mean = alpha.clone(), alpha * mean
-        for j in reversed(range(len(g) - 1)):
-            mass[j].addcmul_(keep[j + 1], mass[j + 1])
-            mass_mean[j].addcmul_(keep[j + 1], mass_mean[j + 1])
-        return mean, weight * (g * mass - mass_mean)
+        mean = _sum_up(weight * g, keep)  # F[k]: the mean of g under the softmax over l <= k
+        mass = _sum_down(alpha.clone(), keep)
+        mass_mean = _sum_down(alpha * mean, keep)
+        return mean, mass.mul_(g).sub_(mass_mean).mul_(weight)
 
 
 def _prefix_softmax(u: Tensor) -> tuple[Tensor, Tensor]:
     """weight[k] = exp(u_k - L_k), keep[k] = exp(L_{k-1} - L_k), L the prefix log-sum-exp."""
-    m = u.cummax(0).values
+    m = u.clone()
+    rows = m.unbind(0)
+    for k in range(1, len(rows)):
+        torch.maximum(rows[k - 1], rows[k], out=rows[k])
     fresh = torch.exp(u - m)
     shrink = torch.exp(m.roll(1, 0) - m)
     shrink[0] = 0  # the roll brought the last maximum here
-    s = fresh.clone()
-    for k in range(1, len(u)):
-        s[k].addcmul_(shrink[k], s[k - 1])
+    s = _sum_up(fresh.clone(), shrink)
     return fresh / s, shrink * s.roll(1, 0) / s
+
+
+def _sum_up(x: Tensor, keep: Tensor) -> Tensor:
+    """x[k] += keep[k] x[k-1], from the first position on, in place."""
+    rows, keeps = x.unbind(0), keep.unbind(0)
+    for k in range(1, len(rows)):
+        rows[k].addcmul_(keeps[k], rows[k - 1])
+    return x
+
+
+def _sum_down(x: Tensor, keep: Tensor) -> Tensor:
+    """x[j] += keep[j+1] x[j+1], from the last position on, in place."""
+    rows, keeps = x.unbind(0), keep.unbind(0)
+    for j in reversed(range(len(rows) - 1)):
+        rows[j].addcmul_(keeps[j + 1], rows[j + 1])
+    return x
 
 
 class _Lookback(torch.autograd.Function):
@@ -114,7 +125,7 @@ class _Lookback(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, alpha: Tensor, u: Tensor, w: int) -> Tensor:  # [S, N]
-        m, s = u.clone(), torch.ones_like(u)
+        m = u.clone()
         for d in range(1, w):
             m[d:] = torch.maximum(m[d:], u[:-d])
         s = torch.exp(u - m)
