@@ -264,7 +264,7 @@ def seed(number: int, update: int, rank: int) -> None:
 def _evaluate(model: nn.Module, config: Config, codec: Codec) -> Mapping[str, float]:
     """Quality and latency on the validation set, word by word as it would be spoken."""
     from simultan.evaluation.evaluate import evaluate
-    from simultan.streaming.session import Translator
+    from simultan.streaming.translator import Translator
 
     sources, references = Corpus(config.data.folder, "valid").text()
     every = max(1, len(sources) // (config.train.validate_sentences or len(sources)))

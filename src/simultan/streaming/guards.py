@@ -1,0 +1,47 @@
+"""Guards of a live stream: loops end, and sentence ends are seen."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["Guard", "ends_sentence"]
+
+_END = re.compile(r"[.!?…。！？؟।]+[\"'”’»)\]]*$")
+_ABBREVIATION = re.compile(
+    r"^\W*(\w|\d+|[A-Za-z](\.\w)+|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|No|vs|etc|bzw|ca|Nr|Hr|Fr|usw|evtl)\.$"
+)
+
+
+def ends_sentence(word: str) -> bool:
+    """Whether a sentence ends with this word: "home." does, "Dr.", "3." and "z.B." do not."""
+    return bool(_END.search(word)) and not _ABBREVIATION.match(word)
+
+
+class Guard:
+    """Ends what goes nowhere: too much written for what was read, or the same words again."""
+
+    def __init__(self, extra: int = 30, times: int = 4, longest: int = 4) -> None:
+        self.extra, self.times, self.longest = extra, times, longest
+        self.written = 0
+        self.recent: list[int] = []
+
+    def stuck(self, token: int, position: int) -> bool:
+        """Whether writing this token, at this source position, would be going nowhere."""
+        if self.written >= 2 * (position + 1) + self.extra:
+            return True
+        recent = [*self.recent, token]
+        for size in range(1, self.longest + 1):
+            times = self.times if size > 1 else 2 * self.times
+            tail = recent[-size * times :]
+            if len(tail) == size * times and tail == tail[-size:] * times:
+                return True
+        return False
+
+    def note(self, token: int) -> None:
+        """The token was written."""
+        self.written += 1
+        self.recent = [*self.recent, token][-4 * self.times * self.longest :]
+
+    def moved(self) -> None:
+        """The heads have moved on: what was repeated no longer counts."""
+        self.recent = []

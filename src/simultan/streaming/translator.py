@@ -1,0 +1,118 @@
+"""A trained model as people hold it: load it, open sessions, translate test sets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from simultan import checkpoint
+from simultan.config import Config
+from simultan.data.codec import Codec
+from simultan.model import TranslationModel
+from simultan.streaming.session import Session, Write
+
+__all__ = ["Translation", "Translator", "load"]
+
+
+@dataclass
+class Translation:
+    """One sentence, and how it came about."""
+
+    words: list[str] = field(default_factory=list)
+    delays: list[int] = field(default_factory=list)  # source words read, for each word
+    elapsed: list[float] = field(default_factory=list)  # seconds of computing, for each word
+    tokens: list[int] = field(default_factory=list)  # target pieces, without end-of-sequence
+    token_delays: list[int] = field(default_factory=list)  # source pieces read, for each piece
+    heads: list[list[list[int]]] = field(default_factory=list)  # [T, L, H], from 1
+
+
+class Translator:
+    """A model with its vocabularies."""
+
+    def __init__(self, model: TranslationModel, config: Config, codec: Codec) -> None:
+        self.model, self.config, self.codec = model.eval(), config, codec
+
+    def session(
+        self,
+        *,
+        rows: int = 1,
+        threshold: float = 0.5,
+        k: int | None = None,
+        segment: bool = False,
+    ) -> Session:
+        """A new stream; `segment` lets it run without end, sentence after sentence."""
+        return Session(self.model, self.codec, rows=rows, threshold=threshold, k=k, segment=segment)
+
+    def translate(
+        self,
+        sentences: Sequence[str],
+        *,
+        rows: int = 32,
+        threshold: float = 0.5,
+        k: int | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Translation]:
+        """A test set through one session of many rows; a row that is done takes the next one.
+
+        The source is fed at once: where heads stop does not depend on how it arrives.
+        """
+        results = [Translation() for _ in sentences]
+        if not sentences:
+            return results
+        rows = max(1, min(rows, len(sentences)))
+        session = self.session(rows=rows, threshold=threshold, k=k)
+        learned = self.model.policy.learned
+        lengths = [len(sentence) for sentence in sentences]
+        waiting = sorted(range(len(sentences)), key=lambda i: lengths[i])  # the longest first
+        sentence_of = [-1] * rows
+        started = [0.0] * rows
+
+        def note(row: int, token: int, positions: list[list[int]]) -> None:
+            result = results[sentence_of[row]]
+            result.tokens.append(token)
+            result.token_delays.append(max(max(layer) for layer in positions) + 1)
+            if learned:
+                result.heads.append([[at + 1 for at in layer] for layer in positions])
+
+        def take(row: int) -> None:
+            sentence_of[row] = waiting.pop()
+            started[row] = time.perf_counter()
+            session.reset(row)
+            session.push(sentences[sentence_of[row]], row)
+            session.close(row)
+
+        session.on_token = note
+        for row in range(rows):
+            take(row)
+        active = rows
+        while active:
+            events = session.advance()
+            now = time.perf_counter()
+            for row, event in events:
+                if isinstance(event, Write):
+                    words = event.text.split()
+                    result = results[sentence_of[row]]
+                    result.words += words
+                    result.delays += [event.delay] * len(words)
+                    result.elapsed += [now - started[row]] * len(words)
+            for row in range(rows):
+                if sentence_of[row] >= 0 and session.rows[row].done:
+                    sentence_of[row] = -1
+                    if progress is not None:
+                        progress(1)
+                    if waiting:
+                        take(row)
+                    else:
+                        active -= 1
+        return results
+
+
+def load(name: str | Path, *, device: str = "cpu") -> Translator:
+    """The translator in a model folder."""
+    model, config, codec = checkpoint.load_model(name)
+    assert isinstance(model, TranslationModel)
+    return Translator(model.to(torch.device(device)), config, codec)
