@@ -88,7 +88,7 @@ def prepare_verb(
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from simultan.data.corpus import load_codec, prepare
-    from simultan.data.sources import gather_pairs
+    from simultan.data.named import gather_pairs
 
     columns = TextColumn("{task.description:<32}"), BarColumn(), TimeElapsedColumn()
     with Progress(*columns, transient=True) as bar:

@@ -7,9 +7,10 @@ import tarfile
 import numpy as np
 import pytest
 
-from simultan.data import sources
+from simultan.data import named as named_corpora
 from simultan.data.corpus import Codec, Corpus, load_codec, prepare
-from simultan.data.sources import NamedCorpus, Skips, TextPair, gather_pairs, locate, read_pairs
+from simultan.data.named import NamedCorpus, gather_pairs, locate
+from simultan.data.sources import Skips, TextPair, read_pairs
 from simultan.data.vocabulary import EOS, UNK
 
 SOURCE = ["a b c", "b c , d", "a a, b", "c d e", "a b"]
@@ -150,6 +151,7 @@ def test_settings_are_checked(tmp_path):
     for options, message in (
         ({"bpe_dropout": 1.0}, "BPE-dropout"),
         ({"bpe_dropout": 0.1, "pipeline": "words"}, "needs a subword pipeline"),
+        ({"bpe_dropout": 0.1, "samples": 1}, "at least two samples"),
         ({"pipeline": "spm"}, "choose one of"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -162,6 +164,8 @@ def test_settings_are_checked(tmp_path):
     with pytest.raises(ValueError, match="not empty"):
         prepare(tmp_path / "out", [train])
     prepare(tmp_path / "out", [train], pipeline="words", overwrite=True)
+    with pytest.raises(ValueError, match="no prepared folder"):
+        prepare(tmp_path, [train], overwrite=True)
     with pytest.raises(OSError, match="not a prepared corpus"):
         Corpus(tmp_path)
 
@@ -171,6 +175,8 @@ def test_vocabularies_of_another_folder(tmp_path):
     codec = load_codec(tmp_path / "one")
     other = pair(tmp_path, ["a new b"], ["x y"], stem="other")
     prepare(tmp_path / "two", [other], codec=codec)
+    with pytest.raises(ValueError, match="needs a subword pipeline"):
+        prepare(tmp_path / "three", [other], codec=codec, bpe_dropout=0.1)
     loaded = Codec.load(tmp_path / "two")
     assert loaded.source_vocabulary.pieces == codec.source_vocabulary.pieces
     assert sentences(Corpus(tmp_path / "two"), "source") == [codec.encode_source("a new b")]
@@ -268,7 +274,7 @@ def test_download_from_files_and_archives(tmp_path, monkeypatch):
             for name in ("tst1.en", "tst1.de", "tst2.en", "tst2.de", "training.tgz")
         ),
     )
-    monkeypatch.setitem(sources.CORPORA, "mine", named)
+    monkeypatch.setitem(named_corpora.CORPORA, "mine", named)
     cache = tmp_path / "cache"
     train, valid, _ = gather_pairs("mine", (), (), (), (None, None), (None, None), (), cache)
     assert [p.source.name for p in train] == ["corpus.en-de.en"]

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,15 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simultan.data.codec import Codec, load_codec
-from simultan.data.shards import Corpus, Pieces, smallest, write_side
-from simultan.data.sources import Progress, Skips, TextPair, language_of, read_pairs
+from simultan.data.index import END, Index, Split, keep, read_split, select
+from simultan.data.shards import Corpus, Pieces, write_side
+from simultan.data.sources import Progress, Skips, TextPair, language_of
 from simultan.data.text import Pipeline, PipelineName, normalise
 from simultan.data.vocabulary import EOS, Vocabulary
 
 __all__ = ["Codec", "Corpus", "Prepared", "load_codec", "prepare"]
 
 _SIZES = {"bpe": 8_000, "moses-bpe": 32_000}
-_END = "\n"  # the word that ends a sentence in the index; no text word is a line feed
 # what a careless reader might take for the end of a line inside one
 _SEPARATORS = dict.fromkeys(map(ord, "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
 
@@ -41,41 +40,9 @@ class Prepared:
     tokens: dict[str, tuple[int, int]]  # by split: source and target, end-of-sequence counted
     vocabulary: tuple[int, int]  # sizes
     sources: list[dict[str, Any]]  # training text: names, pairs, weight, in the order of the shard
-    skipped: dict[str, dict[str, Any]]  # by split and reason: count and first places
+    skipped: dict[str, dict[str, Any]]  # by reason: count and first places
     unknown: dict[str, tuple[float, float]]  # by split: share of words that are unknown
     settings: dict[str, Any]
-
-
-class _Index:
-    """Sentences of one side as numbers of distinct words; word 0 ends a sentence."""
-
-    def __init__(self) -> None:
-        self.numbers: defaultdict[str, int] = defaultdict()
-        self.numbers.default_factory = self.numbers.__len__
-        self.numbers[_END]  # takes number 0
-        self.words = array("I")
-        self.offsets = array("q", [0])
-
-    def add(self, text: str) -> None:
-        self.words.extend(map(self.numbers.__getitem__, text.split()))
-        self.words.append(0)
-        self.offsets.append(len(self.words))
-
-    def counts(self, begin: int = 0, end: int | None = None) -> NDArray[Any]:
-        words = np.frombuffer(self.words, np.uint32)[
-            self.offsets[begin] : self.offsets[len(self.offsets) - 1 if end is None else end]
-        ]
-        return np.bincount(words, minlength=len(self.numbers))
-
-
-@dataclass
-class _Split:
-    """One split as read."""
-
-    source: _Index
-    target: _Index
-    places: list[tuple[TextPair, array[int]]]  # the line number of each sentence, by file
-    text: list[tuple[str, str]]  # raw sentences; valid and test only
 
 
 def prepare(
@@ -106,17 +73,19 @@ def prepare(
     or invalid UTF-8 is an error.
     """
     out = Path(out)
-    subword = pipeline != "words"
+    subword = (pipeline if codec is None else codec.pipeline.name) != "words"
     if not train:
         raise ValueError("no training text: name it with --source and --target")
-    if not 0 <= bpe_dropout < 1 or samples < 1:
-        raise ValueError("BPE-dropout lies in [0, 1) and needs at least one sample")
+    if not 0 <= bpe_dropout < 1 or (bpe_dropout and samples < 2):
+        raise ValueError("BPE-dropout lies in [0, 1) and needs at least two samples")
     if bpe_dropout and not subword:
         raise ValueError("BPE-dropout needs a subword pipeline: bpe or moses-bpe")
     if any(not pair.weight > 0 for pair in train):
         raise ValueError("a weight must be more than 0")
     if out.exists() and any(out.iterdir()) and not overwrite:
         raise ValueError(f"{out} is not empty: choose another folder or say --overwrite")
+    if out.exists() and any(out.iterdir()) and not (out / "prepared.json").exists():
+        raise ValueError(f"{out} is no prepared folder: it will not be overwritten")
     report = progress or (lambda what, fraction: None)
     if codec is None:
         languages = (
@@ -127,12 +96,12 @@ def prepare(
     else:
         chosen = codec.pipeline
 
-    splits: dict[str, _Split] = {}
+    splits: dict[str, Split] = {}
     skips = {"train": Skips(strict)}
-    splits["train"] = _read(train, skips["train"], report)
+    splits["train"] = read_split(train, skips["train"], report)
     for name, pair in (("valid", valid), ("test", test)):
         if pair is not None:
-            splits[name] = _read([pair], Skips(strict=True), report, keep_text=True)
+            splits[name] = read_split([pair], Skips(strict=True), report, keep_text=True)
     sides = {
         "source": _tokenise(splits, "source", chosen.tokens, report),
         "target": _tokenise(splits, "target", chosen.target_tokens, report),
@@ -160,14 +129,14 @@ def prepare(
             report(f"encoding {name}.{side}", 0.0)
             learnt = codec.source_vocabulary if side == "source" else codec.target_vocabulary
             entries = _encode(
-                sides[side], _index(split, side), learnt, bpe_dropout, drawn, f"{seed}{side}"
+                sides[side], split.side(side), learnt, bpe_dropout, drawn, f"{seed}{side}"
             )
             tables.append(Pieces.of(entries, len(learnt)))
-        kept = _keep(split, tables, drawn, max_length if name == "train" else None, skips["train"])
+        kept = keep(split, tables, drawn, max_length if name == "train" else None, skips["train"])
         counts = []
         for number, (side, table) in enumerate(zip(sides, tables, strict=True)):
             report(f"writing {name}.{side}", 0.0)
-            words, offsets = _select(_index(split, side), kept)
+            words, offsets = select(split.side(side), kept)
             prefix = partial / f"{name}.{side}"
             counts.append(write_side(prefix, words, offsets, table, drawn, 2 * seed + number))
         pairs[name] = int(kept.sum())
@@ -200,28 +169,8 @@ def prepare(
     return result
 
 
-def _index(split: _Split, side: str) -> _Index:
-    return split.source if side == "source" else split.target
-
-
-def _read(
-    pairs: Sequence[TextPair], skips: Skips, report: Progress, keep_text: bool = False
-) -> _Split:
-    split = _Split(_Index(), _Index(), [], [])
-    for pair in pairs:
-        numbers = array("q")
-        for number, source, target in read_pairs(pair, skips, report):
-            split.source.add(source)
-            split.target.add(target)
-            numbers.append(number)
-            if keep_text:
-                split.text.append((source, target))
-        split.places.append((pair, numbers))
-    return split
-
-
 def _tokenise(
-    splits: dict[str, _Split],
+    splits: dict[str, Split],
     side: str,
     tokens: Callable[[str], list[str]],
     report: Progress,
@@ -230,7 +179,7 @@ def _tokenise(
     report(f"tokenising {side}", 0.0)
     table: dict[str, list[str]] = {}
     for split in splits.values():
-        for word in _index(split, side).numbers:
+        for word in split.side(side).numbers:
             if word not in table:
                 plain = normalise(word)
                 table[word] = tokens(plain) if plain else []
@@ -238,10 +187,10 @@ def _tokenise(
 
 
 def _weighted(
-    split: _Split, side: str, table: dict[str, list[str]], train: Sequence[TextPair]
+    split: Split, side: str, table: dict[str, list[str]], train: Sequence[TextPair]
 ) -> Counter[str]:
     """How often the vocabulary's words stand in the training text, sources weighted."""
-    index, begin = _index(split, side), 0
+    index, begin = split.side(side), 0
     total = np.zeros(len(index.numbers))
     for pair, (_, numbers) in zip(train, split.places, strict=True):
         total += index.counts(begin, begin + len(numbers)) * pair.weight
@@ -261,7 +210,7 @@ def _learn(counts: Counter[str], size: int | None, min_count: int, subword: bool
 
 def _encode(
     table: dict[str, list[str]],
-    index: _Index,
+    index: Index,
     vocabulary: Vocabulary,
     dropout: float,
     samples: int,
@@ -271,7 +220,7 @@ def _encode(
     entries: list[list[int]] = []
     draw = random.Random(seed)
     for word in index.numbers:
-        if word == _END:
+        if word == END:
             entries += [[EOS]] * samples
         elif samples == 1:
             entries.append(vocabulary.encode(table[word]))
@@ -283,53 +232,7 @@ def _encode(
     return entries
 
 
-def _keep(
-    split: _Split, tables: list[Pieces], samples: int, max_length: int | None, skips: Skips
-) -> NDArray[Any]:
-    """Which sentences have a token on both sides and no side longer than the limit."""
-    shortest, longest = [], []
-    for index, table in zip((split.source, split.target), tables, strict=True):
-        lengths = table.lengths.reshape(-1, samples)
-        words = np.frombuffer(index.words, np.uint32)
-        starts = np.frombuffer(index.offsets, np.int64)[:-1]
-        longest.append(np.add.reduceat(lengths.max(1)[words], starts))
-        shortest.append(longest[-1] if samples == 1 else lengths.min(1)[words])
-        if samples > 1:
-            shortest[-1] = np.add.reduceat(shortest[-1], starts)
-    places = [(pair, number) for pair, numbers in split.places for number in numbers]
-    kept = np.ones(len(places), bool)
-    for side, lengths in enumerate(shortest):
-        for place in np.flatnonzero(kept & (lengths <= 1)):
-            pair, number = places[place]
-            path = (pair.source, pair.target)[side]
-            if max_length is None:
-                raise ValueError(f"{path}:{number}: empty but for invisible characters")
-            skips.add("empty", path, number)
-            kept[place] = False
-    if max_length is not None:
-        for side, lengths in enumerate(longest):
-            for place in np.flatnonzero(kept & (lengths > max_length)):
-                pair, number = places[place]
-                path = (pair.source, pair.target)[side]
-                skips.add(f"longer than {max_length} tokens", path, number)
-                kept[place] = False
-    if not kept.any():
-        raise ValueError(f"{split.places[0][0].source}: no usable pair is left")
-    return kept
-
-
-def _select(index: _Index, kept: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    words = np.frombuffer(index.words, np.uint32)
-    offsets = np.frombuffer(index.offsets, np.int64)
-    counts = np.diff(offsets)
-    if not kept.all():
-        words = words[np.repeat(kept, counts)]
-    selected = np.zeros(int(kept.sum()) + 1, np.int64)
-    np.cumsum(counts[kept], out=selected[1:])
-    return words.astype(smallest(len(index.numbers)), copy=False), selected
-
-
-def _ranges(split: _Split, kept: NDArray[Any], train: Sequence[TextPair]) -> list[dict[str, Any]]:
+def _ranges(split: Split, kept: NDArray[Any], train: Sequence[TextPair]) -> list[dict[str, Any]]:
     """The training files in the order of the shard."""
     result, begin = [], 0
     for pair, (_, numbers) in zip(train, split.places, strict=True):
@@ -341,7 +244,7 @@ def _ranges(split: _Split, kept: NDArray[Any], train: Sequence[TextPair]) -> lis
 
 
 def _unknown_share(
-    codec: Codec, sides: dict[str, dict[str, list[str]]], split: _Split
+    codec: Codec, sides: dict[str, dict[str, list[str]]], split: Split
 ) -> tuple[float, float]:
     if codec.source_vocabulary.is_subword:
         return 0.0, 0.0
@@ -349,7 +252,7 @@ def _unknown_share(
     for side, vocabulary in zip(
         sides, (codec.source_vocabulary, codec.target_vocabulary), strict=True
     ):
-        known, index = set(vocabulary.pieces), _index(split, side)
+        known, index = set(vocabulary.pieces), split.side(side)
         counts = index.counts()[1:]
         words = list(index.numbers)[1:]
         flags = np.array([any(t not in known for t in sides[side][w]) for w in words], bool)

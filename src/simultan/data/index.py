@@ -1,0 +1,116 @@
+"""Sentences as numbers of distinct words: text is read once, each word is looked at once."""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simultan.data.shards import Pieces, smallest
+from simultan.data.sources import Progress, Skips, TextPair, read_pairs
+
+__all__ = ["END", "Index", "Split", "keep", "read_split", "select"]
+
+END = "\n"  # the word that ends a sentence; no text word is a line feed
+
+
+class Index:
+    """Sentences of one side as numbers of distinct words; word 0 ends a sentence."""
+
+    def __init__(self) -> None:
+        self.numbers: defaultdict[str, int] = defaultdict()
+        self.numbers.default_factory = self.numbers.__len__
+        self.numbers[END]  # takes number 0
+        self.words = array("I")
+        self.offsets = array("q", [0])
+
+    def add(self, text: str) -> None:
+        self.words.extend(map(self.numbers.__getitem__, text.split()))
+        self.words.append(0)
+        self.offsets.append(len(self.words))
+
+    def counts(self, begin: int = 0, end: int | None = None) -> NDArray[Any]:
+        words = np.frombuffer(self.words, np.uint32)[
+            self.offsets[begin] : self.offsets[len(self.offsets) - 1 if end is None else end]
+        ]
+        return np.bincount(words, minlength=len(self.numbers))
+
+
+@dataclass
+class Split:
+    """One split as read."""
+
+    source: Index
+    target: Index
+    places: list[tuple[TextPair, array[int]]]  # the line number of each sentence, by file
+    text: list[tuple[str, str]]  # raw sentences; valid and test only
+
+    def side(self, name: str) -> Index:
+        return self.source if name == "source" else self.target
+
+
+def read_split(
+    pairs: Sequence[TextPair], skips: Skips, report: Progress, keep_text: bool = False
+) -> Split:
+    split = Split(Index(), Index(), [], [])
+    for pair in pairs:
+        numbers = array("q")
+        for number, source, target in read_pairs(pair, skips, report):
+            split.source.add(source)
+            split.target.add(target)
+            numbers.append(number)
+            if keep_text:
+                split.text.append((source, target))
+        split.places.append((pair, numbers))
+    return split
+
+
+def keep(
+    split: Split, tables: list[Pieces], samples: int, max_length: int | None, skips: Skips
+) -> NDArray[Any]:
+    """Which sentences have a token on both sides and no side longer than the limit."""
+    shortest, longest = [], []
+    for index, table in zip((split.source, split.target), tables, strict=True):
+        lengths = table.lengths.reshape(-1, samples)
+        words = np.frombuffer(index.words, np.uint32)
+        starts = np.frombuffer(index.offsets, np.int64)[:-1]
+        longest.append(np.add.reduceat(lengths.max(1)[words], starts))
+        shortest.append(longest[-1] if samples == 1 else lengths.min(1)[words])
+        if samples > 1:
+            shortest[-1] = np.add.reduceat(shortest[-1], starts)
+    places = [(pair, number) for pair, numbers in split.places for number in numbers]
+    kept = np.ones(len(places), bool)
+    for side, lengths in enumerate(shortest):
+        for place in np.flatnonzero(kept & (lengths <= 1)):
+            pair, number = places[place]
+            path = (pair.source, pair.target)[side]
+            if max_length is None:
+                raise ValueError(f"{path}:{number}: empty but for invisible characters")
+            skips.add("empty", path, number)
+            kept[place] = False
+    if max_length is not None:
+        for side, lengths in enumerate(longest):
+            for place in np.flatnonzero(kept & (lengths > max_length)):
+                pair, number = places[place]
+                path = (pair.source, pair.target)[side]
+                skips.add(f"longer than {max_length} tokens", path, number)
+                kept[place] = False
+    if not kept.any():
+        raise ValueError(f"{split.places[0][0].source}: no usable pair is left")
+    return kept
+
+
+def select(index: Index, kept: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    words = np.frombuffer(index.words, np.uint32)
+    offsets = np.frombuffer(index.offsets, np.int64)
+    counts = np.diff(offsets)
+    if not kept.all():
+        words = words[np.repeat(kept, counts)]
+    selected = np.zeros(int(kept.sum()) + 1, np.int64)
+    np.cumsum(counts[kept], out=selected[1:])
+    return words.astype(smallest(len(index.numbers)), copy=False), selected
