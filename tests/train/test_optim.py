@@ -36,7 +36,8 @@ def train(config: TrainConfig, spoiled: int = -1, steps: int = 3) -> tuple[nn.Mo
         norms.append(float(norm))
         if config.clip:
             optim.clip(optimizer, norm, config.clip)
-        optim.step(optimizer, 0.01, skip=~norm.isfinite())
+        optim.set_rate(optimizer, 0.01)
+        optim.step(optimizer, skip=~norm.isfinite())
     return model, norms
 
 

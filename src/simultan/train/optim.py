@@ -8,7 +8,7 @@ from torch.optim import Adam, AdamW, Optimizer
 
 from simultan.config import TrainConfig
 
-__all__ = ["build", "clip", "gradient_norm", "learning_rate", "step"]
+__all__ = ["build", "clip", "gradient_norm", "learning_rate", "set_rate", "step"]
 
 
 def learning_rate(config: TrainConfig, update: int) -> float:
@@ -24,13 +24,15 @@ def build(module: nn.Module, config: TrainConfig) -> Optimizer:
     parameters = [p for p in module.parameters() if p.requires_grad]
     # A tensor: the rate changes without a new graph where the step is captured.
     lr = torch.zeros((), device=parameters[0].device)
+    graphs = lr.is_cuda  # the step count stays on the device
     if not config.weight_decay:
-        return Adam(parameters, lr=lr, betas=config.betas, fused=True)
+        return Adam(parameters, lr=lr, betas=config.betas, fused=True, capturable=graphs)
     groups = [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    return AdamW([g for g in groups if g["params"]], lr=lr, betas=config.betas, fused=True)
+    groups = [g for g in groups if g["params"]]
+    return AdamW(groups, lr=lr, betas=config.betas, fused=True, capturable=graphs)
 
 
 def gradient_norm(optimizer: Optimizer) -> Tensor:
@@ -49,14 +51,18 @@ def clip(optimizer: Optimizer, norm: Tensor, limit: float) -> None:
     torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm, foreach=True)
 
 
-def step(optimizer: Optimizer, lr: float, skip: Tensor) -> None:
-    """One update at this rate; where skip (0-d bool) holds, weights and moments stay as they are.
+def set_rate(optimizer: Optimizer, lr: float) -> None:
+    """The rate of the next update."""
+    for group in optimizer.param_groups:
+        group["lr"].fill_(lr)
+
+
+def step(optimizer: Optimizer, skip: Tensor) -> None:
+    """One update; where skip (0-d bool) holds, weights and moments stay as they are.
 
     The fused kernel reads the flag on the device, as it does for loss scaling: no host
     synchronisation, and a non-finite gradient never reaches a weight.
     """
-    for group in optimizer.param_groups:
-        group["lr"].fill_(lr)
     optimizer.found_inf = skip.float()  # type: ignore[attr-defined]
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import cast
 
 import torch
@@ -17,6 +18,17 @@ from simultan.train.distributed import World, accumulating, shard
 __all__ = ["NEVER", "Objective", "Step"]
 
 NEVER = 2**62
+
+
+Shapes = tuple[tuple[torch.Size, torch.Size], ...]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """An update as a CUDA graph, and the batches it reads."""
+
+    graph: torch.cuda.CUDAGraph
+    batches: list[Batch]
 
 
 class Objective(nn.Module):
@@ -46,8 +58,45 @@ class Step:
         self.sums = torch.zeros(len(losses.LossTerms._fields), dtype=torch.float64).to(world.device)
         self.norm = torch.zeros((), device=world.device)
         self.failed = torch.full((), NEVER, device=world.device)  # first non-finite update
+        self.number = torch.zeros((), dtype=torch.long, device=world.device)
+        # Compiled code still launches hundreds of small kernels: one process on a GPU records
+        # an update of each shape once and plays it back, so that the host is never the limit.
+        records = config.train.compile and world.device.type == "cuda" and world.size == 1
+        self.recordings: dict[Shapes, Recording | None] | None = {} if records else None
 
     def __call__(self, update: int, batches: Sequence[Batch]) -> None:
+        self.number.fill_(update)
+        optim.set_rate(self.optimizer, optim.learning_rate(self.config.train, update))
+        if self.recordings is None:
+            self._update(batches)
+            return
+        shapes = tuple((batch.source.shape, batch.target.shape) for batch in batches)
+        if shapes not in self.recordings:  # the first time: compile, and choose kernels
+            self._update(batches)
+            self.recordings[shapes] = None
+            return
+        recording = self.recordings[shapes]
+        if recording is None:
+            recording = self.recordings[shapes] = self._record(batches)
+        for place, batch in zip(recording.batches, batches, strict=True):
+            for field in fields(Batch):
+                getattr(place, field.name).copy_(getattr(batch, field.name), non_blocking=True)
+        recording.graph.replay()
+
+    def _record(self, batches: Sequence[Batch]) -> Recording:
+        """Capture one update; all recordings share memory, since they never run together."""
+        assert self.recordings is not None
+        earlier = next((r.graph.pool() for r in self.recordings.values() if r is not None), None)
+        places = [
+            Batch(**{f.name: getattr(batch, f.name).clone() for f in fields(Batch)})
+            for batch in batches
+        ]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=earlier):
+            self._update(places)
+        return Recording(graph, places)
+
+    def _update(self, batches: Sequence[Batch]) -> None:
         config, world = self.config.train, self.world
         counts = torch.stack([torch.stack(losses.counts(batch)) for batch in batches]).sum(0)
         world.sum_over_ranks(counts)
@@ -63,9 +112,10 @@ class Step:
                 (loss * world.size).backward()  # gradients are averaged over processes
             self.sums += sums
             finite &= loss.detach().isfinite()
-        self.norm = optim.gradient_norm(self.optimizer)
+        self.norm.copy_(optim.gradient_norm(self.optimizer))
         sound = self.norm.isfinite()  # the same on every process, unlike a loss
-        self.failed = torch.where(finite & sound, self.failed, self.failed.clamp(max=update))
+        first = torch.minimum(self.failed, self.number)
+        self.failed.copy_(torch.where(finite & sound, self.failed, first))
         if config.clip:
             optim.clip(self.optimizer, self.norm, config.clip)
-        optim.step(self.optimizer, optim.learning_rate(config, update), skip=~sound)
+        optim.step(self.optimizer, skip=~sound)
