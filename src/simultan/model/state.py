@@ -83,6 +83,7 @@ class DecoderState:
     source: Cache  # keys and values of the encoded source, all layers
     selection: Cache | None  # the keys heads select by
     lags: list[int]  # fixed policies: k of each row; 0: the whole source
+    stops: list[int]  # fixed policies: where a rule wants the next token to stop; -1: no rule
     available: list[int]  # source tokens encoded
     finished: list[bool]  # the last of them is end-of-sequence
     length: list[int]  # target tokens written

@@ -131,6 +131,7 @@ class TranslationModel(nn.Module, ABC):
             source=source,
             selection=selection,
             lags=[self.policy.lags[0] if self.policy.lags else 0] * rows,
+            stops=[-1] * rows,
             available=[0] * rows,
             finished=[False] * rows,
             length=[0] * rows,
@@ -159,6 +160,7 @@ class TranslationModel(nn.Module, ABC):
         decoder.finished[row] = False
         decoder.positions[row] = 0
         decoder.floor[row] = 0
+        decoder.stops[row] = -1
         decoder.layer[row] = -1
 
     def extend(
@@ -190,7 +192,8 @@ class TranslationModel(nn.Module, ABC):
 
     def needed(self, row: int, state: DecoderState) -> int:
         """The first source token a head may still look at: what lies before it can be dropped."""
-        return lookback_start(int(state.positions[row].min()), self.policy.lookback)
+        first = max(int(state.positions[row].min()), state.floor[row])
+        return lookback_start(first, self.policy.lookback)
 
     def step(
         self, tokens: Sequence[int], state: State, rows: Sequence[int], threshold: Sequence[float]
@@ -238,6 +241,8 @@ class TranslationModel(nn.Module, ABC):
         lag, available = state.lags[row], state.available[row]
         stop = max(int(state.positions[row, 0, 0]), state.floor[row])
         stop = max(stop, state.length[row] + lag - 1) if lag else available
+        if state.stops[row] >= 0:
+            stop = state.stops[row]
         if state.finished[row]:
             stop = min(stop, available - 1)
         if stop >= available:
