@@ -23,6 +23,7 @@ __all__ = [
     "Translator",
     "counts",
     "head_variance",
+    "measure",
     "smoothed_cross_entropy",
     "terms",
     "total",
@@ -119,16 +120,21 @@ def _keep(lengths: Tensor, size: int) -> Tensor:
 
 
 def terms(model: Translator, batch: Batch, config: LossConfig) -> LossTerms:
-    """All terms of one batch; a policy without expected delays has no latency terms."""
+    """All terms of one batch."""
     output = model(batch)
+    return measure(model, output.hidden, output.delays, batch, config)
+
+
+def measure(
+    model: Translator, hidden: Tensor, delays: Tensor | None, batch: Batch, config: LossConfig
+) -> LossTerms:
+    """The terms of a model's output; a policy without expected delays has no latency terms."""
     keep = _keep(batch.target_lengths, batch.target.shape[1])
-    nll, smooth = smoothed_cross_entropy(
-        model, output.hidden, batch.target, keep, config.label_smoothing
-    )
+    nll, smooth = smoothed_cross_entropy(model, hidden, batch.target, keep, config.label_smoothing)
     average = variance = torch.zeros_like(nll)
-    if output.delays is not None:
+    if delays is not None:
         # Padding first: whatever stands there must not reach a gradient.
-        delays = torch.where(keep[:, None, None], output.delays, 0.0)
+        delays = torch.where(keep[:, None, None], delays, 0.0)
         average = weighted_average_latency(delays, batch.source_lengths, batch.target_lengths)
         variance = head_variance(delays, batch.target_lengths)
     tokens, sentences = counts(batch)

@@ -74,6 +74,9 @@ class Recurrent(TranslationModel):
             delays = self.expected_delays([alpha])
         return ModelOutput(self.dropout(self.after_source(0, x, context)), delays)
 
+    def repeated_parts(self) -> list[nn.Module]:
+        return []  # the LSTMs are library kernels already
+
     def cross_attentions(self) -> list[MonotonicAttention]:
         return [self.cross]
 

@@ -129,8 +129,21 @@ class DecoderLayer(nn.Module):
         self.ffn = FeedForward(model)
         self.ffn_residual = Residual(model)
 
-    def look_back(self, x: Tensor) -> Tensor:
-        return self.attention_residual.after(x, self.attention(self.attention_residual.before(x)))
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        source_lengths: Tensor,
+        alpha: Tensor | None,
+        mask: Tensor | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Whole sequences: the layer's output, and the alignment it read with, if it is learned."""
+        x = self.attention_residual.after(x, self.attention(self.attention_residual.before(x)))
+        query = self.cross_residual.before(x)
+        if mask is not None:
+            return self.finish(x, self.cross.forward_fixed(query, memory, mask)), None
+        context, alpha = self.cross(query, memory, source_lengths, alpha)
+        return self.finish(x, context), alpha
 
     def finish(self, x: Tensor, context: Tensor) -> Tensor:
         """From the attention over the source to the layer's output."""
@@ -191,16 +204,13 @@ class Transformer(TranslationModel):
         alpha: Tensor | None = None
         mask = self.fixed_mask(batch)
         for layer in self.decoder_layers:
-            x = layer.look_back(x)
-            query = layer.cross_residual.before(x)
-            if mask is not None:
-                context = layer.cross.forward_fixed(query, memory, mask)
-            else:
-                context, alpha = layer.cross(query, memory, batch.source_lengths, alpha)
-                if layer.cross.selecting_heads:
-                    alphas.append(alpha)
-            x = layer.finish(x, context)
+            x, alpha = layer(x, memory, batch.source_lengths, alpha, mask)
+            if alpha is not None and layer.cross.selecting_heads:
+                alphas.append(alpha)
         return ModelOutput(self.decoder_norm(x), self.expected_delays(alphas))
+
+    def repeated_parts(self) -> list[nn.Module]:
+        return [*self.encoder_layers, *self.decoder_layers]
 
     def cross_attentions(self) -> list[MonotonicAttention]:
         return [layer.cross for layer in self.decoder_layers]

@@ -57,6 +57,10 @@ class TranslationModel(nn.Module, ABC):
     def forward(self, batch: Batch) -> ModelOutput: ...
 
     @abstractmethod
+    def repeated_parts(self) -> list[nn.Module]:
+        """Modules worth compiling: layers are alike, so that one compilation serves them all."""
+
+    @abstractmethod
     def cross_attentions(self) -> list[MonotonicAttention]:
         """The attentions over the source, in the order a step passes them."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from simultan import losses
 from simultan.config import Config, LossConfig
 from simultan.data.batching import Batch
+from simultan.model import TranslationModel
 from simultan.train import optim
 from simultan.train.distributed import World, accumulating, shard
 
@@ -32,15 +32,23 @@ class Recording:
 
 
 class Objective(nn.Module):
-    """Model and losses as one module, so that both are compiled and sharded together."""
+    """Model and losses as one module, so that both are sharded together."""
 
-    def __init__(self, model: nn.Module, config: LossConfig) -> None:
+    def __init__(self, model: TranslationModel, config: LossConfig, compiled: bool) -> None:
         super().__init__()
         self.model, self.config = model, config
+        self.measure = losses.measure
+        if compiled:
+            # Layer by layer: one compilation serves all layers, where the whole model at once
+            # takes minutes. Lengths are symbols, so that it serves all batches too.
+            for part in model.repeated_parts():
+                part.compile(dynamic=True)
+            self.measure = torch.compile(losses.measure, dynamic=True)
 
     def forward(self, batch: Batch, counts: Tensor) -> tuple[Tensor, Tensor]:
         """The objective's share of this batch and its sums [6]; counts [2] of the whole update."""
-        sums = losses.terms(cast(losses.Translator, self.model), batch, self.config)
+        output = self.model(batch)
+        sums = self.measure(self.model, output.hidden, output.delays, batch, self.config)
         total = losses.total(sums, counts[0], counts[1], self.config)
         return total, torch.stack([value.detach().double() for value in sums])
 
@@ -48,11 +56,9 @@ class Objective(nn.Module):
 class Step:
     """Makes updates and sums what they measure; nothing in here waits for the device."""
 
-    def __init__(self, model: nn.Module, config: Config, world: World) -> None:
+    def __init__(self, model: TranslationModel, config: Config, world: World) -> None:
         self.config, self.world = config, world
-        objective = Objective(model, config.loss)
-        if config.train.compile:
-            objective.compile(dynamic=True)
+        objective = Objective(model, config.loss, config.train.compile)
         self.module = shard(objective, world, config.train.parallel)
         self.optimizer = optim.build(self.module, config.train)
         self.sums = torch.zeros(len(losses.LossTerms._fields), dtype=torch.float64).to(world.device)
