@@ -157,7 +157,6 @@ class Transformer(TranslationModel):
     def __init__(self, config: Config, source_size: int, target_size: int) -> None:
         super().__init__(config)
         model = config.model
-        self.window = model.window
         self.heads = model.heads
         self.decoder_heads = model.decoder_heads or model.heads
         self.source_embedding = Embedding(model, source_size)

@@ -36,6 +36,7 @@ class TranslationModel(nn.Module, ABC):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.policy = policy_of(config)
+        self.window = config.model.window
 
     def tie(self, which: str, source: nn.Embedding, target: nn.Embedding) -> None:
         """Make embeddings and output one matrix, as configured."""
