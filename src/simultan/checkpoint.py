@@ -21,6 +21,7 @@ from simultan import config as configuration
 from simultan import model as models
 from simultan.config import Config
 from simultan.data.codec import Codec
+from simultan.model import TranslationModel
 
 __all__ = [
     "average",
@@ -108,7 +109,7 @@ def load_trainer(folder: str | Path) -> dict[str, Any]:
 
 def load_model(
     folder: str | Path, device: str | torch.device = "cpu"
-) -> tuple[nn.Module, Config, Codec]:
+) -> tuple[TranslationModel, Config, Codec]:
     """The model of a folder, ready to translate."""
     weights, config, codec = load_weights(folder), load_config(folder), load_codec(folder)
     model = models.build(config, len(codec.source_vocabulary), len(codec.target_vocabulary))
@@ -159,11 +160,13 @@ def point(link: Path, target: Path) -> None:
 
 
 def _selects(name: str) -> bool:
-    return ".monotonic" in name or ".energy" in name
+    """A weight that decides where to stop."""
+    return any(part.startswith(("select_", "energy_")) for part in name.split("."))
 
 
 def _soft(name: str) -> bool:
-    return ".cross_attention." in name
+    """A weight of the softmax over the source."""
+    return name.split(".")[-2:-1] in (["query"], ["key"])
 
 
 def _aliases(model: nn.Module) -> set[str]:

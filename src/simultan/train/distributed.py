@@ -51,8 +51,10 @@ class World:
         dist.init_process_group(
             "nccl" if place.type == "cuda" else "gloo", rank=rank, world_size=size, timeout=PATIENCE
         )
+        world = cls(rank, size, place)
         try:
-            yield cls(rank, size, place)
+            yield world
+            world.wait()  # leaving while another still talks to us would hang it
         finally:
             dist.destroy_process_group()
 
@@ -73,8 +75,13 @@ class World:
             dist.all_reduce(value, op=dist.ReduceOp.MIN)
         return value
 
+    def wait(self) -> None:
+        """Until every process has come here."""
+        if self.size > 1:
+            dist.barrier()
+
     def share(self, value: Any) -> Any:
-        """The first process's value, on every process; the others wait for it."""
+        """The first process's value, on every process."""
         if self.size == 1:
             return value
         box = [value]
@@ -91,9 +98,10 @@ def shard(module: nn.Module, world: World, kind: Literal["ddp", "fsdp"]) -> nn.M
         return DistributedDataParallel(module, device_ids=devices, gradient_as_bucket_view=True)
     mesh = init_device_mesh(world.device.type, (world.size,))
     for part in list(module.modules()):
-        if isinstance(part, nn.ModuleList):  # the layers: each is gathered only while it runs
+        if isinstance(part, nn.ModuleList):  # a layer is gathered only while it runs;
             for layer in part:
-                fully_shard(layer, mesh=mesh)
+                if type(layer).forward is not nn.Module.forward:  # unless it runs in pieces
+                    fully_shard(layer, mesh=mesh)
     fully_shard(module, mesh=mesh)
     return module
 

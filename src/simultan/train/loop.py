@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy
 import torch
-from torch import nn
 
 from simultan import checkpoint, losses
 from simultan import model as models
 from simultan.config import Config
 from simultan.data.batching import Batch, Batches, Corpus
 from simultan.data.codec import Codec
+from simultan.model import TranslationModel
 from simultan.train import optim
 from simultan.train.distributed import World, gather, load_optimizer
 from simultan.train.folder import RunFolder
@@ -34,7 +34,7 @@ from simultan.train.step import NEVER, Step
 
 __all__ = ["NonFiniteLossError", "Outcome", "Validate", "fit"]
 
-Validate = Callable[[nn.Module, Config, Codec], Mapping[str, float]]
+Validate = Callable[[TranslationModel, Config, Codec], Mapping[str, float]]
 
 
 class NonFiniteLossError(ValueError):
@@ -63,15 +63,18 @@ def fit(
     with World.open(device) as world, _termination() as terminated:
         if not overwrite:
             folder.check(config)
-        world.share(None)  # everyone has looked before anyone writes
+        world.wait()  # everyone has looked before anyone writes
         if world.first:
             if overwrite:
                 folder.clear()
             folder.create(config)
-        world.share(None)
-        run = Run(config, folder, world, validate, tensorboard)
-        with run:
-            return run.train(terminated)
+        world.wait()
+        return _train(Run(config, folder, world, validate, tensorboard), terminated)
+
+
+def _train(run: Run, terminated: Callable[[], bool]) -> Outcome:
+    with run:
+        return run.train(terminated)
 
 
 class Run:
@@ -139,7 +142,7 @@ class Run:
             return Outcome(self.update, finished=False, folder=self.folder.last)
         if world.first:
             self.folder.finish(self.config)
-        world.share(None)
+        world.wait()
         return Outcome(self.update, finished=True, folder=self.folder.final)
 
     def _loop(self, stream: Iterator[Batch], terminated: Callable[[], bool]) -> bool:
@@ -241,7 +244,8 @@ class Run:
                         self.folder.checkpoint(self.update), self.world.device
                     )
                 model.eval()
-                values = self.validate(model, self.config, self.codec)
+                with torch.inference_mode():
+                    values = self.validate(model, self.config, self.codec)
                 self.journal.note("valid", self.update, values)
                 self.model.train()
             best = self.journal.best()
@@ -249,7 +253,7 @@ class Run:
             if best is not None:
                 checkpoint.point(self.folder.best, self.folder.checkpoint(best))
             self.folder.prune(self.config, best)
-        self.world.share(None)
+        self.world.wait()
         self._clock += time.perf_counter() - paused
 
 
@@ -261,7 +265,7 @@ def seed(number: int, update: int, rank: int) -> None:
     random.seed(value)
 
 
-def _evaluate(model: nn.Module, config: Config, codec: Codec) -> Mapping[str, float]:
+def _evaluate(model: TranslationModel, config: Config, codec: Codec) -> Mapping[str, float]:
     """Quality and latency on the validation set, word by word as it would be spoken."""
     from simultan.evaluation.evaluate import evaluate
     from simultan.streaming.translator import Translator
@@ -281,12 +285,17 @@ def _evaluate(model: nn.Module, config: Config, codec: Codec) -> Mapping[str, fl
 
 @contextlib.contextmanager
 def _termination() -> Iterator[Callable[[], bool]]:
-    """Whether SIGTERM came, instead of dying of it."""
+    """Whether SIGTERM came, instead of dying of it; a second one kills as usual."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event.is_set
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: event.set())
+
+    def arrive(*_: object) -> None:
+        event.set()
+        signal.signal(signal.SIGTERM, before)
+
+    before = signal.signal(signal.SIGTERM, arrive)
     try:
         yield event.is_set
     finally:
