@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["Guard", "ends_sentence"]
+__all__ = ["LONGEST_WORD", "Guard", "ends_sentence"]
 
+LONGEST_WORD = 1_000  # pieces: more is no language; the rest of a source word is not read
 _END = re.compile(r"[.!?…。！？؟।]+[\"'”’»)\]]*$")
 _ABBREVIATION = re.compile(
-    r"^\W*(\w|\d+|[A-Za-z](\.\w)+|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|No|vs|etc|bzw|ca|Nr|Hr|Fr|usw|evtl)\.$"
+    r"^\W*(\w|\d{1,2}|[A-Za-z](\.\w)+|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|bzw|ca|Nr|Hr|Fr|usw|evtl)\.$"
 )
 
 
 def ends_sentence(word: str) -> bool:
     """Whether a sentence ends with this word: "home." does, "Dr.", "3." and "z.B." do not."""
-    return bool(_END.search(word)) and not _ABBREVIATION.match(word)
+    return bool(_END.search(word[-20:])) and not _ABBREVIATION.match(word)
 
 
 class Guard:
@@ -40,7 +41,7 @@ class Guard:
     def note(self, token: int) -> None:
         """The token was written."""
         self.written += 1
-        self.recent = [*self.recent, token][-4 * self.times * self.longest :]
+        self.recent = [*self.recent, token][-self.times * max(2, self.longest) :]
 
     def moved(self) -> None:
         """The heads have moved on: what was repeated no longer counts."""

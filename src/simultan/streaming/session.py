@@ -6,6 +6,7 @@ word by word and the whole sentence at once give the same words with the same de
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,15 +15,15 @@ import torch
 
 from simultan.data.codec import Codec
 from simultan.data.text import StreamingDetokenizer
-from simultan.data.vocabulary import BOS, EOS
+from simultan.data.vocabulary import BOS, EOS, UNK
 from simultan.model import TranslationModel
 from simultan.model.state import Step
-from simultan.streaming.guards import Guard, ends_sentence
+from simultan.streaming.guards import LONGEST_WORD, Guard, ends_sentence
 
-__all__ = ["Event", "Read", "Session", "Write"]
+__all__ = ["End", "Event", "Read", "Session", "Write"]
 
-END = None  # in a row's queue: the source ends here
-CHUNK = 256  # source tokens a row may have encoded at once: a huge paste must not hold up others
+CHUNK = 256  # source tokens a row reads at once: a huge paste must not hold up the other rows
+LONGEST_SEGMENT = 256  # source tokens; far more than that a model has not seen in training
 
 
 @dataclass(frozen=True)
@@ -35,31 +36,36 @@ class Write:
     """Whole, detokenised words; nothing written is ever taken back."""
 
     text: str
-    delay: int  # source words read
+    delay: int  # source words it took to write this
     heads: list[list[int]]  # [L, H] the source word each head stands on, from 1
 
 
-Event = Read | Write
+@dataclass(frozen=True)
+class End:
+    """A segment is translated; only a session that segments says so."""
+
+    words: int  # of the source so far
+
+
+Event = Read | Write | End
 
 
 @dataclass
 class _Row:
-    """The text side of one row: what was said, what is being written."""
+    """The text side of one row: what was heard, what is being written."""
 
     detokenizer: StreamingDetokenizer
     guard: Guard
-    queue: deque[str | None] = field(default_factory=deque)  # words to encode, and END
-    closed: bool = False  # finish() was called
-    done: bool = False
-    words: int = 0  # source words fed, in all
-    encoded_words: int = 0  # of them, encoded
-    segment_words: int = 0  # words in the segment under way
-    first_token: int = 0  # the source token word_of[0] stands for
+    queue: deque[str] = field(default_factory=deque)  # words fed, not yet read
+    read: int = 0  # words read, of the whole stream
+    closed: bool = False  # no more words will be fed
+    done: bool = False  # and all of them are translated
+    waiting: bool = True  # nothing can be written before more is read
+    first: int = 0  # the source token that word_of[0] stands for
     word_of: list[int] = field(default_factory=list)  # the word of each source token, from 1
     last: int = BOS  # the last token written
     pieces: list[int] = field(default_factory=list)  # of the target word under way
-    held: Step | None = None  # an end of sentence that may have come too early
-    idle: int = -1  # source tokens there were when the row last asked for more
+    held: list[list[int]] | None = None  # heads at an end of sentence that may have come too early
 
 
 class Session:
@@ -75,21 +81,25 @@ class Session:
         threshold: float = 0.5,
         k: int | None = None,
         segment: bool = False,
-        longest: int = 100,
+        longest: int | None = None,
     ) -> None:
-        """`segment`: a sentence end (or `longest` words) in the source starts a new segment."""
+        """`segment`: a sentence end in the source, or `longest` tokens without one, closes a
+        segment. A windowed model can go on for ever: it is cut only if `longest` is given."""
         if rows < 1:
             raise ValueError(f"rows = {rows}: a session has at least one")
-        self.model, self.codec = model, codec
-        self.segment, self.longest = segment, longest
+        if longest is not None and longest < 1:
+            raise ValueError(f"longest = {longest}: a segment has at least one token")
+        self.model, self.codec, self.segment = model, codec, segment
+        endless = model.window and model.policy.name != "offline"
+        self.longest = longest or (None if endless else LONGEST_SEGMENT)
         self.device = next(model.parameters()).device
         with torch.inference_mode():
             self.state = model.initial_state(rows)
         self.thresholds = [0.5] * rows
         for row in range(rows):
             self.set_threshold(threshold, row)
-        if k is not None:
-            self.set_lag(k)
+            if k is not None:
+                self.set_lag(k, row)
         self.rows = [self._new_row() for _ in range(rows)]
         self.on_token: Callable[[int, int, list[list[int]]], None] | None = None
 
@@ -102,13 +112,13 @@ class Session:
             raise ValueError(f"threshold = {threshold}: it must lie between 0 and 1")
         self.thresholds[row] = threshold
 
-    def set_lag(self, k: int) -> None:
-        """wait-k's k, for a model of a fixed policy (an offline one too: test-time wait-k)."""
+    def set_lag(self, k: int, row: int = 0) -> None:
+        """wait-k's k, in source tokens, for a model of a fixed policy (an offline one, too)."""
         if self.model.policy.learned:
             raise ValueError(f"k = {k}: this model's policy, {self.model.policy.name}, has no k")
         if k < 1:
             raise ValueError(f"k = {k}: it must be at least 1")
-        self.state.decoder.lags = [k] * len(self.state.decoder.lags)
+        self.state.decoder.lags[row] = k
 
     # --- one stream ---
 
@@ -134,23 +144,16 @@ class Session:
 
     def push(self, text: str, row: int = 0) -> None:
         """Queue source words."""
-        state = self.rows[row]
-        if state.closed:
+        if self.rows[row].closed:
             raise ValueError("this row's source is finished: reset() it or open a new session")
-        for word in self.codec.pipeline.split_source(text):
-            state.queue.append(word)
-            state.words += 1
-            state.segment_words += 1
-            if self.segment and (ends_sentence(word) or state.segment_words >= self.longest):
-                state.queue.append(END)
-                state.segment_words = 0
+        self.rows[row].queue.extend(self.codec.pipeline.split_source(text))
 
     def close(self, row: int = 0) -> None:
         """The row's source is over; closing twice is closing."""
         state = self.rows[row]
-        if not state.closed:
-            state.closed = True
-            state.queue.append(END)
+        state.closed = True
+        if not state.queue and not self.state.decoder.available[row]:
+            state.done = True  # nothing was said, or nothing since the last segment
 
     def reset(self, row: int = 0) -> None:
         """The row becomes a new stream."""
@@ -159,32 +162,25 @@ class Session:
 
     def wants_turn(self, row: int) -> bool:
         """Whether advance() could do something for this row now."""
-        state, decoder = self.rows[row], self.state.decoder
-        if state.done:
-            return False
-        if state.queue and not decoder.finished[row]:
-            return True
-        return decoder.available[row] > state.idle or (decoder.finished[row] and state.held is None)
+        state = self.rows[row]
+        return not state.done and (not state.waiting or bool(state.queue) or state.closed)
 
     @torch.inference_mode()
     def advance(self, rows: Sequence[int] | None = None) -> list[tuple[int, Event]]:
-        """One turn for every row that has something to do: read what is queued, write a token."""
+        """One turn for every row that has something to do: read if it must, write a token."""
         chosen = range(len(self.rows)) if rows is None else rows
         chosen = [row for row in chosen if self.wants_turn(row)]
-        self._encode([row for row in chosen if self.rows[row].queue])
+        self._read([row for row in chosen if self.rows[row].waiting])
         events: list[tuple[int, Event]] = []
-        decoder = self.state.decoder
         ready = []
         for row in chosen:
-            state = self.rows[row]
-            if decoder.finished[row] and decoder.available[row] == 1:
-                self._end(row, None, events)  # an empty sentence: nothing to say
-            elif state.held is None or self._reconsider(row, events):
+            held, self.rows[row].held = self.rows[row].held, None
+            if held is None or self._end_is_early(row, held, events):
                 ready.append(row)
         if ready:
             step = self._step(ready)
             for row in ready:
-                self.rows[row].idle = decoder.available[row]
+                self.rows[row].waiting = True  # unless it writes
             self._write(step, events)
         return events
 
@@ -193,139 +189,134 @@ class Session:
         last = [self.rows[row].last for row in rows]
         return self.model.step(last, self.state, rows, [self.thresholds[row] for row in rows])
 
-    def _encode(self, rows: Sequence[int]) -> None:
+    def _read(self, rows: list[int]) -> None:
         """Read queued words, up to the end of the segment."""
-        decoder = self.state.decoder
-        rows = [row for row in rows if not decoder.finished[row]]
         if not rows:
             return
-        taken: list[list[int]] = []
-        for row in rows:
-            state = self.rows[row]
-            tokens: list[int] = []
-            while state.queue and len(tokens) < CHUNK:
-                word = state.queue.popleft()
-                if word is END:
-                    tokens.append(EOS)
-                    state.word_of.append(state.encoded_words)
-                    break
-                pieces = self.codec.encode_source_word(word)
-                state.encoded_words += 1
-                state.word_of += [state.encoded_words] * len(pieces)
-                tokens += pieces
-            taken.append(tokens)
+        taken = [self._next_tokens(row) for row in rows]
         counts = [len(tokens) for tokens in taken]
-        longest = max(counts)
-        if longest == 0:  # words without a single piece
-            return
-        padded = [tokens + [EOS] * (longest - len(tokens)) for tokens in taken]
-        some = [i for i, count in enumerate(counts) if count]
+        padded = [tokens + [EOS] * (max(counts) - len(tokens)) for tokens in taken]
         self.model.extend(
-            torch.tensor([padded[i] for i in some], device=self.device),
+            torch.tensor(padded, device=self.device),
             self.state,
-            [rows[i] for i in some],
-            [counts[i] for i in some],
-            [taken[i][-1] == EOS for i in some],
+            rows,
+            counts,
+            [tokens[-1] == EOS for tokens in taken],
         )
+        for row in rows:
+            self.rows[row].waiting = False
+
+    def _next_tokens(self, row: int) -> list[int]:
+        """The tokens of the next words; end-of-sequence last, if the segment ends there."""
+        state, length = self.rows[row], self.state.decoder.available[row]
+        tokens: list[int] = []
+        end = not state.queue
+        while state.queue and len(tokens) < CHUNK and not end:
+            word = state.queue.popleft()
+            pieces = self.codec.encode_source_word(word)[:LONGEST_WORD] or [UNK]
+            state.read += 1
+            state.word_of += [state.read] * len(pieces)
+            tokens += pieces
+            end = state.closed and not state.queue
+            if self.segment:
+                full = self.longest is not None and length + len(tokens) >= self.longest
+                end = end or full or ends_sentence(word)
+        if end:
+            tokens.append(EOS)
+            state.word_of.append(state.read + 1)
+        return tokens
 
     def _write(self, step: Step, events: list[tuple[int, Event]]) -> None:
         """Commit the tokens the model has decided on."""
         if not step.rows:
             return
-        tokens = step.logits.argmax(-1).tolist()
-        positions = step.positions.tolist()
-        furthest = step.positions.flatten(1).amax(1).tolist()
+        step.logits[:, :EOS] = -torch.inf  # padding and begin are nothing to write
+        tokens, positions = step.logits.argmax(-1).tolist(), step.positions.tolist()
         committed = []
-        for i, row in enumerate(step.rows):
+        for row, token, heads in zip(step.rows, tokens, positions, strict=True):
             state = self.rows[row]
-            if tokens[i] == EOS or state.guard.stuck(tokens[i], furthest[i]):
-                state.held = Step([row], step.logits[i : i + 1], step.positions[i : i + 1])
-                self._reconsider(row, events)
+            furthest = max(map(max, heads))
+            if token == EOS or state.guard.stuck(token, furthest):
+                self._end_is_early(row, heads, events)
                 continue
             committed.append(row)
-            state.guard.note(tokens[i])
-            state.last = tokens[i]
-            state.pieces.append(tokens[i])
-            state.idle = -1  # there may be more to write without reading
+            state.waiting = False  # there may be more to write without reading
+            state.last = token
+            state.guard.note(token)
+            state.pieces.append(token)
             if self.on_token is not None:
-                self.on_token(row, tokens[i], positions[i])
-            if self.codec.target_vocabulary.ends_word(tokens[i]):
-                word = self.codec.target_vocabulary.decode_word(state.pieces)
+                self.on_token(row, token, heads)
+            vocabulary = self.codec.target_vocabulary
+            if vocabulary.ends_word(token) or len(state.pieces) >= LONGEST_WORD:
+                word = vocabulary.decode_word(state.pieces)
                 state.pieces = []
-                self._emit(row, state.detokenizer.push(word), positions[i], furthest[i], events)
+                self._emit(row, state.detokenizer.push(word), heads, events)
         if committed:
             self.model.commit(committed, self.state)
             for row in committed:
                 self._forget(row)
 
-    def _reconsider(self, row: int, events: list[tuple[int, Event]]) -> bool:
-        """An end of sentence counts once the heads have seen the source's last word.
+    def _end_is_early(
+        self, row: int, heads: list[list[int]], events: list[tuple[int, Event]]
+    ) -> bool:
+        """An end of sentence counts once a head has seen the source's last word.
 
-        Before that it means: nothing more to say about what was read. All heads move past it,
-        and the row goes on (True).
+        Before that it means: nothing more to say about what was read. All heads move on to the
+        next word (True). While nobody knows whether there is a next word it is held.
         """
         state, decoder = self.rows[row], self.state.decoder
-        assert state.held is not None
-        furthest = int(state.held.positions.max())
-        if self._at_end(row, furthest):
-            self._end(row, state.held, events)
-        elif self._word(row, furthest) < state.encoded_words or (state.queue and state.queue[0]):
-            state.held = None
+        word = self._word(row, max(map(max, heads)))
+        if word < state.read or (state.queue and not decoder.finished[row]):
             state.guard.moved()
-            decoder.floor[row] = furthest + 1
-            state.idle = -1
+            state.waiting = False
+            decoder.floor[row] = state.first + bisect_right(state.word_of, word)
+            self._forget(row)
             return True
+        if decoder.finished[row]:
+            self._end(row, heads, events)
         else:
-            state.idle = decoder.available[row]
+            state.held, state.waiting = heads, True
         return False
 
-    def _at_end(self, row: int, furthest: int) -> bool:
-        """Whether a head stands on the last word of a finished source."""
-        decoder = self.state.decoder
-        if not decoder.finished[row]:
-            return False
-        return self._word(row, furthest) >= self._word(row, decoder.available[row] - 1)
-
-    def _end(self, row: int, step: Step | None, events: list[tuple[int, Event]]) -> None:
+    def _end(self, row: int, heads: list[list[int]], events: list[tuple[int, Event]]) -> None:
         """The segment is translated; the row is done, or goes on with the next one."""
         state = self.rows[row]
         words: list[str] = []
         if state.pieces:  # a word that was never completed
             words += state.detokenizer.push(self.codec.target_vocabulary.decode_word(state.pieces))
-        words += state.detokenizer.flush()
-        if step is not None:
-            positions = step.positions[0]
-            self._emit(row, words, positions.tolist(), int(positions.max()), events)
-        self.model.reset(row, self.state)
-        fresh = self._new_row()
-        fresh.queue, fresh.closed = state.queue, state.closed
-        fresh.words, fresh.encoded_words = state.words, state.encoded_words
-        fresh.segment_words = state.segment_words
+        self._emit(row, words + state.detokenizer.flush(), heads, events)
+        if self.segment:
+            events.append((row, End(state.read)))
+        self.reset(row)
+        fresh = self.rows[row]
+        fresh.queue, fresh.closed, fresh.read = state.queue, state.closed, state.read
         fresh.done = state.closed and not state.queue
-        self.rows[row] = fresh
 
     def _emit(
         self,
         row: int,
         words: list[str],
-        positions: list[list[int]],
-        furthest: int,
+        heads: list[list[int]],
         events: list[tuple[int, Event]],
     ) -> None:
         if words:
-            heads = [[self._word(row, at) for at in layer] for layer in positions]
-            events.append((row, Write(" ".join(words), self._word(row, furthest), heads)))
+            at = [[self._word(row, token) for token in layer] for layer in heads]
+            events.append((row, Write(" ".join(words), self._delay(row, at), at)))
+
+    def _delay(self, row: int, heads: list[list[int]]) -> int:
+        """What was needed: the word the furthest head stands on."""
+        return max(map(max, heads))
 
     def _word(self, row: int, token: int) -> int:
-        """The source word, from 1, that a source token belongs to."""
+        """The source word, from 1, that a source token belongs to; the end is of the last."""
         state = self.rows[row]
-        return state.word_of[token - state.first_token]
+        return min(state.word_of[token - state.first], state.read)
 
     def _forget(self, row: int) -> None:
         """A stream without end must not remember every word it has heard."""
-        state, decoder = self.rows[row], self.state.decoder
-        if len(state.word_of) > 4096:
-            keep = int(decoder.positions[row].min())
-            if keep - state.first_token > 2048:
-                del state.word_of[: keep - state.first_token]
-                state.first_token = keep
+        state = self.rows[row]
+        if len(state.word_of) > 4 * CHUNK:
+            drop = self.model.needed(row, self.state.decoder) - state.first
+            if drop > 2 * CHUNK:
+                del state.word_of[:drop]
+                state.first += drop
