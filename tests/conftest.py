@@ -1,6 +1,8 @@
 """Without a GPU, Triton's interpreter runs the kernels: it must be asked for before any import."""
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -14,9 +16,13 @@ torch.set_num_threads(1)  # pytest runs one process a core
 @pytest.fixture
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fresh memory is NaN: an element a kernel forgets to write cannot pass for a zero."""
-    empty_like = torch.empty_like
+    for name in ("empty", "empty_like"):
+        allocate = getattr(torch, name)
 
-    def poisoned_empty_like(x: torch.Tensor) -> torch.Tensor:
-        return empty_like(x).fill_(float("nan"))
+        def poisoned_allocate(
+            *args: Any, allocate: Callable[..., torch.Tensor] = allocate, **options: Any
+        ) -> torch.Tensor:
+            fresh = allocate(*args, **options)
+            return fresh.fill_(float("nan")) if fresh.is_floating_point() else fresh
 
-    monkeypatch.setattr(torch, "empty_like", poisoned_empty_like)
+        monkeypatch.setattr(torch, name, poisoned_allocate)
