@@ -67,6 +67,8 @@ class Embedding(nn.Module):
             else:
                 table = self.table[:count]
             x = x + table
+        if torch.is_autocast_enabled(x.device.type):  # the residual stream, too, is narrow
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         return self.dropout(x)
 
     def step(self, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -76,6 +78,18 @@ class Embedding(nn.Module):
             known = int(positions.max()) < len(self.table)
             x = x + (self.table[positions] if known else sinusoids(positions, x.shape[-1]))
         return x
+
+
+class LayerNorm(nn.LayerNorm):
+    """PyTorch's, with a kernel of its own on a GPU (docs/performance.md)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not x.is_cuda or x.dtype == torch.float64:
+            return super().forward(x)
+        from simultan.ops.norm_triton import layer_norm
+
+        half = torch.is_autocast_enabled("cuda")
+        return layer_norm(x, self.weight, self.bias, self.eps, half)
 
 
 class FeedForward(nn.Module):
@@ -94,7 +108,7 @@ class Residual(nn.Module):
 
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(model.width)
+        self.norm = LayerNorm(model.width)
         self.pre = model.norm == "pre"
         self.dropout = nn.Dropout(model.dropout)
 
@@ -170,8 +184,8 @@ class Transformer(TranslationModel):
             )
             self.decoder.append(DecoderLayer(model, cross, self.decoder_heads))
         final = model.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(model.width) if final else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(model.width) if final else nn.Identity()
+        self.encoder_norm = LayerNorm(model.width) if final else nn.Identity()
+        self.decoder_norm = LayerNorm(model.width) if final else nn.Identity()
         self.output = nn.Linear(model.width, target_size, bias=False)
         for module in self.modules():
             if isinstance(module, nn.Linear):
