@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 import time
 from pathlib import Path
 
@@ -16,10 +17,12 @@ import torch
 from torch import Tensor
 
 import simultan.model.attention as attention
-from simultan.config import Config, LossConfig, ModelConfig, PolicyConfig, TrainConfig
-from simultan.data.batching import Batch
+from simultan.config import Config, DataConfig, LossConfig, ModelConfig, PolicyConfig, TrainConfig
+from simultan.data.batching import Batch, Batches, Corpus
+from simultan.data.codec import load_codec
 from simultan.model import build
 from simultan.train.distributed import World
+from simultan.train.loop import fit
 from simultan.train.step import Step
 
 CONFIGURATIONS = {  # model, vocabulary, rows, source and target length
@@ -103,6 +106,47 @@ def measure(
     }  # fmt: skip
 
 
+def measure_command(folder: str, system: str, updates: int) -> dict[str, float]:
+    """`simultan train` on a prepared corpus against the bare step on the same batches."""
+    policy, loss = SYSTEMS[system]
+    gpu = torch.cuda.is_available()
+    config = Config(
+        data=DataConfig(folder=folder),
+        model=CONFIGURATIONS["iwslt d512" if gpu else "tiny"][0],
+        policy=PolicyConfig(name=policy),  # type: ignore[arg-type]
+        loss=loss,
+        train=TrainConfig(
+            updates=updates,
+            log_every=updates // 4,
+            save_every=10 * updates,
+            validate_every=0,
+            precision="bfloat16" if gpu else "float32",
+            compile=gpu,
+        ),
+    )
+    with tempfile.TemporaryDirectory() as out:
+        fit(config, out, tensorboard=False)
+        lines = (Path(out) / "metrics.jsonl").read_text().splitlines()
+    # every shape has been compiled and recorded by the last quarter
+    command = json.loads(lines[-1])["tokens_per_second"]
+    with World.open() as world:
+        codec = load_codec(folder)
+        sizes = len(codec.source_vocabulary), len(codec.target_vocabulary)
+        step = Step(build(config, *sizes).to(world.device).train(), config, world)
+        stream = iter(Batches(Corpus(folder), config.data))
+        batches = [next(stream).to(world.device) for _ in range(updates // 4)]
+        tokens = sum(int(batch.target_lengths.sum()) for batch in batches)
+        seconds = 0.0
+        for _ in range(4):
+            synchronize(world.device)
+            start = time.perf_counter()
+            for update, batch in enumerate(batches, 1):
+                step(update, [batch])
+            synchronize(world.device)
+            seconds = time.perf_counter() - start
+    return {"command": command, "step": tokens / seconds}
+
+
 def synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize()
@@ -129,8 +173,17 @@ def main() -> None:
     parser.add_argument("--eager", action="store_true", help="without torch.compile")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--seconds", type=float, default=3.0, help="measured for each system")
+    parser.add_argument("--corpus", help="a prepared folder: `simultan train` on it, as a ratio")
+    parser.add_argument("--updates", type=int, default=600, help="with --corpus")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if options.corpus:
+        rates = measure_command(options.corpus, (options.system or ["offline"])[0], options.updates)
+        print(
+            f"simultan train {rates['command']:,.0f} target tokens/s, the bare step"
+            f" {rates['step']:,.0f}: ratio {rates['command'] / rates['step']:.2f}"
+        )
+        return
     results: dict[str, dict[str, dict[str, float]]] = {}
     for configuration in options.configuration or default:
         rows = results.setdefault(configuration, {})
