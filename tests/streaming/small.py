@@ -17,7 +17,7 @@ PIECES = ["o", "u", *(c + MARKER for c in "klmnpqrs")]
 SOURCE = Vocabulary([*SPECIAL, *BYTES, *"abcdef.", MARKER], [])
 TARGET = Vocabulary([*SPECIAL, *BYTES, *PIECES], [])
 CODEC = Codec(Pipeline("bpe"), SOURCE, TARGET)
-WORDS = Codec(Pipeline("words"), Vocabulary([*SPECIAL, *"abcdef."]), Vocabulary([*SPECIAL, *"xyz"]))
+WORDS = Codec(Pipeline("words"), Vocabulary([*SPECIAL, *"abcdef."]), TARGET)
 
 
 def make(

@@ -19,16 +19,20 @@ def ends_sentence(word: str) -> bool:
 
 
 class Guard:
-    """Ends what goes nowhere: too much written for what was read, or the same words again."""
+    """Ends what goes nowhere: too much written for what was read, or the same words again.
 
-    def __init__(self, extra: int = 30, times: int = 4, longest: int = 4) -> None:
-        self.extra, self.times, self.longest = extra, times, longest
-        self.written = 0
+    Each source token allows two target tokens more; what is not used is kept, up to `most`.
+    """
+
+    def __init__(self, extra: int = 30, most: int = 600, times: int = 4, longest: int = 4) -> None:
+        self.allowed, self.most = extra, most
+        self.times, self.longest = times, longest
+        self.position = -1
         self.recent: list[int] = []
 
     def stuck(self, token: int, position: int) -> bool:
         """Whether writing this token, at this source position, would be going nowhere."""
-        if self.written >= 2 * (position + 1) + self.extra:
+        if self.allowed + 2 * (position - self.position) <= 0:
             return True
         recent = [*self.recent, token]
         for size in range(1, self.longest + 1):
@@ -38,9 +42,10 @@ class Guard:
                 return True
         return False
 
-    def note(self, token: int) -> None:
+    def note(self, token: int, position: int) -> None:
         """The token was written."""
-        self.written += 1
+        self.allowed = min(self.most, self.allowed + 2 * (position - self.position)) - 1
+        self.position = position
         self.recent = [*self.recent, token][-self.times * max(2, self.longest) :]
 
     def moved(self) -> None:

@@ -61,6 +61,7 @@ class _Row:
     closed: bool = False  # no more words will be fed
     done: bool = False  # and all of them are translated
     waiting: bool = True  # nothing can be written before more is read
+    reached: int = 0  # the source token the furthest head stood on at the last write
     first: int = 0  # the source token that word_of[0] stands for
     word_of: list[int] = field(default_factory=list)  # the word of each source token, from 1
     last: int = BOS  # the last token written
@@ -84,14 +85,15 @@ class Session:
         longest: int | None = None,
     ) -> None:
         """`segment`: a sentence end in the source, or `longest` tokens without one, closes a
-        segment. A windowed model can go on for ever: it is cut only if `longest` is given."""
+        segment. A windowed model goes on for ever: it is cut only if `longest` is given, or if
+        it has read so far without writing anything."""
         if rows < 1:
             raise ValueError(f"rows = {rows}: a session has at least one")
         if longest is not None and longest < 1:
             raise ValueError(f"longest = {longest}: a segment has at least one token")
         self.model, self.codec, self.segment = model, codec, segment
-        endless = model.window and model.policy.name != "offline"
-        self.longest = longest or (None if endless else LONGEST_SEGMENT)
+        self.endless = segment and bool(model.window) and longest is None
+        self.longest = longest or LONGEST_SEGMENT
         self.device = next(model.parameters()).device
         with torch.inference_mode():
             self.state = model.initial_state(rows)
@@ -155,6 +157,7 @@ class Session:
         if not state.queue and not self.state.decoder.available[row]:
             state.done = True  # nothing was said, or nothing since the last segment
 
+    @torch.inference_mode()
     def reset(self, row: int = 0) -> None:
         """The row becomes a new stream."""
         self.model.reset(row, self.state)
@@ -208,10 +211,13 @@ class Session:
 
     def _next_tokens(self, row: int) -> list[int]:
         """The tokens of the next words; end-of-sequence last, if the segment ends there."""
-        state, length = self.rows[row], self.state.decoder.available[row]
+        state, decoder = self.rows[row], self.state.decoder
+        length = decoder.available[row]
+        start = max(state.reached, decoder.floor[row]) if self.endless else 0
+        room = start + self.longest - length if self.segment else CHUNK
         tokens: list[int] = []
-        end = not state.queue
-        while state.queue and len(tokens) < CHUNK and not end:
+        end = not state.queue or room <= 0
+        while state.queue and len(tokens) < min(CHUNK, room) and not end:
             word = state.queue.popleft()
             pieces = self.codec.encode_source_word(word)[:LONGEST_WORD] or [UNK]
             state.read += 1
@@ -219,8 +225,7 @@ class Session:
             tokens += pieces
             end = state.closed and not state.queue
             if self.segment:
-                full = self.longest is not None and length + len(tokens) >= self.longest
-                end = end or full or ends_sentence(word)
+                end = end or ends_sentence(word) or (len(tokens) >= room and not self.endless)
         if end:
             tokens.append(EOS)
             state.word_of.append(state.read + 1)
@@ -241,8 +246,8 @@ class Session:
                 continue
             committed.append(row)
             state.waiting = False  # there may be more to write without reading
-            state.last = token
-            state.guard.note(token)
+            state.last, state.reached = token, furthest
+            state.guard.note(token, furthest)
             state.pieces.append(token)
             if self.on_token is not None:
                 self.on_token(row, token, heads)
@@ -254,6 +259,9 @@ class Session:
         if committed:
             self.model.commit(committed, self.state)
             for row in committed:
+                if self.endless:  # a head must not keep everything alive
+                    floor = self.rows[row].reached - self.longest
+                    self.state.decoder.floor[row] = max(self.state.decoder.floor[row], floor)
                 self._forget(row)
 
     def _end_is_early(
