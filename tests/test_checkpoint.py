@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from simultan import checkpoint
-from simultan.config import Config, ModelConfig
+from simultan.config import Config, ModelConfig, PolicyConfig
+from simultan.model import build
 
 
 @dataclass
@@ -42,9 +43,9 @@ class Net(nn.Module):
         self.output.weight = self.embedding.weight
         self.register_buffer("count", torch.tensor(7))
         layer = nn.Module()
-        layer.cross_attention = nn.ModuleDict({"query": nn.Linear(width, width)})
+        layer.cross = nn.ModuleDict({"query": nn.Linear(width, width)})
         if monotonic:
-            layer.cross_attention["monotonic_query"] = nn.Linear(width, width)
+            layer.cross["select_query"] = nn.Linear(width, width)
         self.layers = nn.ModuleList([layer])
 
 
@@ -186,7 +187,7 @@ def test_messages_name_what_is_wrong(tmp_path):
     with pytest.raises(ValueError, match=r"embedding.weight is \[5, 4\].* wants \[5, 3\]"):
         checkpoint.load_model(tmp_path / "wide")
     save(tmp_path / "other", Net(monotonic=True))
-    with pytest.raises(ValueError, match=r"unknown weight .*monotonic_query"):
+    with pytest.raises(ValueError, match=r"unknown weight .*select_query"):
         checkpoint.load_model(tmp_path / "other")
     (tmp_path / "wide" / "weights.safetensors").write_bytes(b"nonsense")
     with pytest.raises(ValueError, match="not a readable weights file"):
@@ -195,17 +196,17 @@ def test_messages_name_what_is_wrong(tmp_path):
 
 def test_initialise_copies_all_but_the_selection(tmp_path):
     offline, model = Net(), Net(monotonic=True)
-    before = model.layers[0].cross_attention["monotonic_query"].weight.clone()
+    before = model.layers[0].cross["select_query"].weight.clone()
     save(tmp_path / "offline", offline)
     fresh = checkpoint.initialise(model, tmp_path / "offline", Codec())
     assert fresh == [
-        "layers.0.cross_attention.monotonic_query.bias",
-        "layers.0.cross_attention.monotonic_query.weight",
+        "layers.0.cross.select_query.bias",
+        "layers.0.cross.select_query.weight",
     ]
     assert torch.equal(model.embedding.weight, offline.embedding.weight)
-    attention = model.layers[0].cross_attention
-    assert torch.equal(attention["query"].weight, offline.layers[0].cross_attention["query"].weight)
-    assert torch.equal(attention["monotonic_query"].weight, before)
+    attention = model.layers[0].cross
+    assert torch.equal(attention["query"].weight, offline.layers[0].cross["query"].weight)
+    assert torch.equal(attention["select_query"].weight, before)
 
 
 def test_initialise_refuses_another_model(tmp_path):
@@ -219,3 +220,24 @@ def test_initialise_refuses_another_model(tmp_path):
     strange = Codec(target_vocabulary=Vocabulary(list("abcdx")))
     with pytest.raises(ValueError, match="another target vocabulary"):
         checkpoint.initialise(Net(), tmp_path / "offline", strange)
+
+
+@pytest.mark.parametrize("policy", ["hard", "mocha", "milk", "mma-h", "mma-il", "wait-k"])
+@pytest.mark.parametrize("architecture", ["transformer", "recurrent"])
+def test_every_policy_starts_from_an_offline_model(policy, architecture, tmp_path):
+    shape = ModelConfig(architecture, width=8, ffn=8, heads=2, encoder_layers=1, decoder_layers=2)
+    offline, model = (
+        build(Config(model=shape, policy=PolicyConfig(name)), 5, 5) for name in ("offline", policy)
+    )
+    save(tmp_path / "offline", offline)
+    fresh = checkpoint.initialise(model, tmp_path / "offline", Codec())
+    assert bool(fresh) == (policy != "wait-k")
+    assert all("select_" in name or "energy_" in name for name in fresh)
+    copied = checkpoint.weights_of(model)
+    for name, value in checkpoint.weights_of(offline).items():
+        assert name not in copied or torch.equal(copied[name], value)
+    other = replace(
+        shape, architecture={"transformer": "recurrent"}.get(architecture, "transformer")
+    )
+    with pytest.raises(ValueError, match="another kind of model"):
+        checkpoint.initialise(build(Config(model=other), 5, 5), tmp_path / "offline", Codec())

@@ -139,8 +139,8 @@ def initialise(model: nn.Module, folder: str | Path, codec: Codec) -> list[str]:
     Weights of equal name are copied. Only monotonic attention may differ: what selects is new,
     and a policy that looks at one position has no use for the soft projections.
     """
-    _same_vocabularies(codec, load_codec(folder), str(folder))
     weights, wanted = load_weights(folder), weights_of(model)
+    _same_vocabularies(codec, load_codec(folder), str(folder))
     fresh = sorted(wanted.keys() - weights.keys())
     unused = sorted(weights.keys() - wanted.keys())
     _refuse(str(folder), "has no weight", [name for name in fresh if not _selects(name)])

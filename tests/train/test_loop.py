@@ -267,6 +267,18 @@ def test_accumulated_batches_are_one_large_batch(corpus):
     assert_close(*(checkpoint.weights_of(model) for model in models))
 
 
+def test_it_starts_from_an_offline_model(tmp_path):
+    still = with_train(updates=1, lr=0.0, warmup_init_lr=0.0)
+    fit(replace(with_train(updates=2), policy=PolicyConfig("offline")), tmp_path / "offline")
+    offline = tmp_path / "offline" / "final"
+    fit(with_train(still, init_from=str(offline)), tmp_path / "run")
+    found = weights(tmp_path / "run" / "final")
+    for name, value in weights(offline).items():
+        assert torch.equal(found[name], value)
+    with pytest.raises(OSError, match="nowhere is not a model folder"):
+        fit(with_train(still, init_from="nowhere"), tmp_path / "other")
+
+
 # ---- several processes
 
 

@@ -32,7 +32,7 @@ from simultan.train.folder import RunFolder
 from simultan.train.journal import Journal
 from simultan.train.step import NEVER, Step
 
-__all__ = ["NonFiniteLossError", "Outcome", "Validate", "fit"]
+__all__ = ["NonFiniteLossError", "Outcome", "Validate", "evaluate_model", "fit"]
 
 Validate = Callable[[TranslationModel, Config, Codec], Mapping[str, float]]
 
@@ -89,7 +89,7 @@ class Run:
         tensorboard: bool,
     ) -> None:
         self.config, self.folder, self.world = config, folder, world
-        self.validate = validate or _evaluate
+        self.validate = validate or evaluate_model
         self.codec = checkpoint.load_codec(config.data.folder)
         seed(config.train.seed, 0, 0)
         sizes = len(self.codec.source_vocabulary), len(self.codec.target_vocabulary)
@@ -100,7 +100,13 @@ class Run:
             state = checkpoint.load_trainer(newest)
             checkpoint.restore(self.model, checkpoint.load_weights(newest), str(newest))
         elif config.train.init_from:
-            checkpoint.initialise(self.model, config.train.init_from, self.codec)
+            try:
+                checkpoint.initialise(self.model, config.train.init_from, self.codec)
+            except FileNotFoundError as error:
+                raise FileNotFoundError(
+                    f"train.init_from: {error}; train that model first,"
+                    " or start from scratch with --set train.init_from="
+                ) from error
         self.model.to(world.device)
         self.step = Step(self.model, config, world)
         self.update: int = state.get("update", 0)
@@ -265,7 +271,7 @@ def seed(number: int, update: int, rank: int) -> None:
     random.seed(value)
 
 
-def _evaluate(model: TranslationModel, config: Config, codec: Codec) -> Mapping[str, float]:
+def evaluate_model(model: TranslationModel, config: Config, codec: Codec) -> Mapping[str, float]:
     """Quality and latency on the validation set, word by word as it would be spoken."""
     from simultan.evaluation.evaluate import evaluate
     from simultan.streaming.translator import Translator

@@ -1,0 +1,62 @@
+"""The verbs train and toy."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from simultan import cli
+from simultan.data.corpus import prepare
+from simultan.data.sources import TextPair
+
+SMALL = """
+[data]
+batch_tokens = 60
+[model]
+width = 8
+ffn = 8
+heads = 2
+encoder_layers = 1
+decoder_layers = 1
+[train]
+updates = 3
+validate_every = 0
+"""
+
+
+def call(*arguments: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(cli.app, [str(a) for a in arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_toy_then_train(tmp_path):
+    assert call("toy", tmp_path / "text", "--pairs", 40)[0] == 0
+    pair = TextPair(tmp_path / "text" / "train.en", tmp_path / "text" / "train.fr")
+    prepare(tmp_path / "corpus", [pair], pipeline="words", min_count=1)
+    (tmp_path / "small.toml").write_text(SMALL)
+    command = ["train", tmp_path / "small.toml", "--out", tmp_path / "run", "--device", "cpu"]
+    command += ["--set", f"data.folder={tmp_path / 'corpus'}"]
+    code, out, _ = call(*command, "--set", "train.lr=1e-3")
+    assert code == 0
+    assert out.strip() == str(tmp_path / "run" / "final")
+    assert (tmp_path / "run" / "tensorboard").is_dir()
+    with pytest.raises(ValueError, match=r"train\.lr = 0\.001 \(now 0\.0005\)"):
+        call(*command)
+    assert call(*command, "--overwrite")[0] == 0
+    with pytest.raises(ValueError, match="unknown key 'speed'"):
+        call(*command, "--set", "train.speed=9")
+
+
+def test_a_missing_corpus_is_named(tmp_path):
+    (tmp_path / "small.toml").write_text(SMALL)
+    with pytest.raises(OSError, match="nowhere"):
+        call(
+            "train",
+            tmp_path / "small.toml",
+            "--out",
+            tmp_path / "run",
+            "--set",
+            "data.folder=nowhere",
+        )

@@ -1,0 +1,67 @@
+"""Every policy and architecture learns the toy language; a larger latency weight is faster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simultan import config
+from simultan.config import Config
+from simultan.data.corpus import prepare
+from simultan.data.sources import TextPair
+from simultan.data.toy import write_toy
+from simultan.train.loop import evaluate_model, fit
+
+RECIPES = Path(__file__).parents[2] / "recipes" / "toy"
+POLICIES = ["offline", "wait-k", "mma-il", "mma-h", "milk", "mocha", "hard"]
+SMALL = ["model.encoder_layers=1", "model.decoder_layers=1"]
+# An LSTM is slower to find out that reading pays: it begins patient and unhurried.
+PATIENT = ["train.lr=5e-3", "policy.energy_bias=-2.0", "loss.lambda_avg=0.0", "loss.lambda_var=0.0"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("toy")
+    write_toy(folder, 3000)
+    train, valid = (TextPair(folder / f"{n}.en", folder / f"{n}.fr") for n in ("train", "valid"))
+    prepare(folder / "prepared", [train], valid, pipeline="words", min_count=1)
+    return folder / "prepared"
+
+
+def recipe(policy: str, corpus: Path, *changes: str) -> Config:
+    quick = ["train.updates=350", "train.validate_every=350", "train.validate_sentences=100"]
+    return config.load(RECIPES / f"{policy}.toml", [f"data.folder={corpus}", *quick, *changes])
+
+
+def scores(settings: Config, out: Path) -> dict[str, float]:
+    found: dict[str, float] = {}
+
+    def validate(model, settings, codec):
+        found.update(evaluate_model(model, settings, codec))
+        return found
+
+    fit(settings, out, validate=validate, tensorboard=False, device="cpu")
+    return found
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("architecture", ["transformer", "recurrent"])
+def test_it_learns(policy, architecture, corpus, tmp_path):
+    changes = [*SMALL, *PATIENT] if architecture == "recurrent" else []
+    settings = recipe(policy, corpus, f"model.architecture={architecture}", *changes)
+    found = scores(settings, tmp_path / "run")
+    assert found["BLEU"] > 95
+    assert found["length_ratio"] == pytest.approx(1.0, abs=0.05)
+    if policy != "offline":  # the longest wait is for two words
+        assert found["AL"] < 5
+
+
+def test_a_larger_latency_weight_lowers_the_lag(corpus, tmp_path):
+    short = [*SMALL, "train.updates=250", "train.validate_every=250", "train.lr=3e-3"]
+    slow, fast = (
+        scores(recipe("mma-il", corpus, f"loss.lambda_avg={weight}", *short), tmp_path / weight)
+        for weight in ("0.0", "0.1")
+    )
+    assert fast["AL"] < slow["AL"] - 0.3
+    assert fast["DAL"] < slow["DAL"] - 0.3
