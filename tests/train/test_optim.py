@@ -8,6 +8,7 @@ from torch import nn
 
 from simultan.config import TrainConfig
 from simultan.train import optim
+from simultan.train.distributed import gather, load_optimizer
 
 
 def test_schedule_by_hand():
@@ -82,3 +83,17 @@ def test_weight_decay_leaves_vectors_alone():
     assert [(len(g["params"]), g["weight_decay"]) for g in optimizer.param_groups] == [
         *[(1, 0.1), (1, 0.0)]
     ]
+
+
+def test_loading_brings_the_moments_and_nothing_else():
+    model = nn.Linear(3, 2)
+    saved, fresh = (optim.build(model, TrainConfig(betas=(b, 0.98))) for b in (0.5, 0.9))
+    model(torch.ones(4, 3)).square().sum().backward()
+    optim.set_rate(saved, 0.01)
+    optim.step(saved, skip=torch.tensor(False))
+    load_optimizer(fresh, gather(saved.state_dict()))
+    assert fresh.param_groups[0]["betas"] == (0.9, 0.98)
+    assert fresh.param_groups[0]["lr"] == 0
+    for parameter in model.parameters():
+        for name, value in saved.state[parameter].items():
+            assert torch.equal(fresh.state[parameter][name], value)

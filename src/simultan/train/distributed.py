@@ -130,7 +130,11 @@ def gather(state: Any) -> Any:
 
 
 def load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
-    """Load what gather(optimizer.state_dict()) gave, cut again as the parameters are."""
+    """Load the moments gather(optimizer.state_dict()) gave, cut again as the parameters are.
+
+    Rates and flags stay this optimiser's own: they follow from the recipe and the device, and
+    the run that was saved may have had another one.
+    """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for index, values in state["state"].items():
         parameter = parameters[index]
@@ -140,4 +144,5 @@ def load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
                     values[name] = distribute_tensor(
                         value.to(parameter.device), parameter.device_mesh, parameter.placements
                     )
-    optimizer.load_state_dict(state)
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state["state"], "param_groups": groups})
