@@ -57,6 +57,11 @@ class Cache:
         slots = torch.tensor(at, device=device)[:, None] + torch.arange(count, device=device)
         self.data[layer][:, torch.tensor(rows, device=device)[:, None], :, slots] = new
 
+    def reorder(self, parents: Sequence[int]) -> None:
+        """Row r goes on from what row parents[r] has."""
+        self.base = [self.base[parent] for parent in parents]
+        self.data = self.data[:, :, torch.tensor(parents, device=self.data.device)]
+
     def read(self, layer: int, rows: Sequence[int], length: int) -> Tensor:
         """[K, R, H, length, D]; a view where all rows are asked for in order."""
         data = self.data[layer, :, :, :, :length]
