@@ -201,6 +201,13 @@ def test_a_run_is_not_overwritten_by_another(tmp_path, unbroken):
         fit(CONFIG, tmp_path / "precious")
 
 
+def test_a_run_that_never_saved_is_no_obstacle(tmp_path, unbroken):
+    with pytest.raises(OSError, match="nowhere"):
+        fit(with_train(lr=0.01, init_from="nowhere"), tmp_path / "run")
+    fit(CONFIG, tmp_path / "run")
+    assert_same(tmp_path / "run" / "final", unbroken / "final")
+
+
 def test_only_the_newest_checkpoints_are_kept(tmp_path):
     fit(with_train(updates=9, save_every=1, keep=3), tmp_path / "run")
     assert [int(p.name) for p in sorted((tmp_path / "run" / "checkpoints").iterdir())] == [7, 8, 9]

@@ -58,6 +58,8 @@ class RunFolder:
             if self.path.exists() and any(self.path.iterdir()):
                 raise ConfigError(f"{self.path} is neither empty nor a run: choose another --out")
             return
+        if self.newest() is None:
+            return  # it never came to a checkpoint: nothing is lost
         difference = _difference(configuration.load(self.config), config)
         if difference:
             raise ConfigError(
@@ -76,9 +78,9 @@ class RunFolder:
             shutil.rmtree(path, ignore_errors=True)
 
     def create(self, config: Config) -> None:
-        """Write the configuration, if the run is new."""
+        """Write the configuration of a new run."""
         self.checkpoints.mkdir(parents=True, exist_ok=True)
-        if not self.config.exists():
+        if self.newest() is None:
             partial = self.path / ".config.toml.partial"
             partial.write_text(configuration.dump(config), encoding="utf-8")
             partial.replace(self.config)
