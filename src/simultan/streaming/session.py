@@ -58,6 +58,7 @@ class _Row:
     guard: Guard
     queue: deque[str] = field(default_factory=deque)  # words fed, not yet read
     read: int = 0  # words read, of the whole stream
+    before: int = 0  # of them, words of earlier segments
     closed: bool = False  # no more words will be fed
     done: bool = False  # and all of them are translated
     waiting: bool = True  # nothing can be written before more is read
@@ -66,6 +67,7 @@ class _Row:
     word_of: list[int] = field(default_factory=list)  # the word of each source token, from 1
     last: int = BOS  # the last token written
     pieces: list[int] = field(default_factory=list)  # of the target word under way
+    written: int = 0  # target words of this segment
     held: list[list[int]] | None = None  # heads at an end of sentence that may have come too early
 
 
@@ -255,6 +257,7 @@ class Session:
             if vocabulary.ends_word(token) or len(state.pieces) >= LONGEST_WORD:
                 word = vocabulary.decode_word(state.pieces)
                 state.pieces = []
+                state.written += 1
                 self._emit(row, state.detokenizer.push(word), heads, events)
         if committed:
             self.model.commit(committed, self.state)
@@ -297,7 +300,8 @@ class Session:
             events.append((row, End(state.read)))
         self.reset(row)
         fresh = self.rows[row]
-        fresh.queue, fresh.closed, fresh.read = state.queue, state.closed, state.read
+        fresh.queue, fresh.closed = state.queue, state.closed
+        fresh.read = fresh.before = state.read
         fresh.done = state.closed and not state.queue
 
     def _emit(
@@ -310,6 +314,10 @@ class Session:
         if words:
             at = [[self._word(row, token) for token in layer] for layer in heads]
             events.append((row, Write(" ".join(words), self._delay(row, at), at)))
+
+    def tokens_needed(self, row: int, heads: list[list[int]]) -> int:
+        """The delay of a token in source tokens, to be asked from on_token."""
+        return max(map(max, heads)) + 1
 
     def _delay(self, row: int, heads: list[list[int]]) -> int:
         """What was needed: the word the furthest head stands on."""

@@ -13,6 +13,8 @@ from simultan import checkpoint
 from simultan.config import Config
 from simultan.data.codec import Codec
 from simultan.model import TranslationModel
+from simultan.streaming.rules import Rule, RuleSession
+from simultan.streaming.search import beam_search
 from simultan.streaming.session import Session, Write
 
 __all__ = ["Translation", "Translator", "load"]
@@ -42,10 +44,20 @@ class Translator:
         rows: int = 1,
         threshold: float = 0.5,
         k: int | None = None,
+        rule: str | None = None,
         segment: bool = False,
     ) -> Session:
-        """A new stream; `segment` lets it run without end, sentence after sentence."""
-        return Session(self.model, self.codec, rows=rows, threshold=threshold, k=k, segment=segment)
+        """A new stream; `segment` lets it run without end, sentence after sentence.
+
+        `k` is of wait-k models, in tokens; `rule`, such as "wait-k:3", is for offline models.
+        """
+        if rule is None:
+            return Session(
+                self.model, self.codec, rows=rows, threshold=threshold, k=k, segment=segment
+            )
+        if k is not None:
+            raise ValueError(f"k = {k} and rule {rule!r}: choose one of them")
+        return RuleSession(self.model, self.codec, Rule.parse(rule), rows=rows, segment=segment)
 
     def translate(
         self,
@@ -54,17 +66,26 @@ class Translator:
         rows: int = 32,
         threshold: float = 0.5,
         k: int | None = None,
+        rule: str | None = None,
+        beam: int = 1,
         progress: Callable[[int], None] | None = None,
     ) -> list[Translation]:
         """A test set through one session of many rows; a row that is done takes the next one.
 
         The source is fed at once: where heads stop does not depend on how it arrives.
+        `beam` above 1 searches, for offline models only.
         """
+        if beam != 1:
+            if rule is not None or k is not None:
+                raise ValueError(
+                    f"beam = {beam}: beam search hears whole sentences, without a rule"
+                )
+            return self._search(sentences, rows, beam, progress)
         results = [Translation() for _ in sentences]
         if not sentences:
             return results
         rows = max(1, min(rows, len(sentences)))
-        session = self.session(rows=rows, threshold=threshold, k=k)
+        session = self.session(rows=rows, threshold=threshold, k=k, rule=rule)
         learned = self.model.policy.learned
         lengths = [len(sentence) for sentence in sentences]
         waiting = sorted(range(len(sentences)), key=lambda i: lengths[i])  # the longest first
@@ -74,7 +95,7 @@ class Translator:
         def note(row: int, token: int, positions: list[list[int]]) -> None:
             result = results[sentence_of[row]]
             result.tokens.append(token)
-            result.token_delays.append(max(max(layer) for layer in positions) + 1)
+            result.token_delays.append(session.tokens_needed(row, positions))
             if learned:
                 result.heads.append([[at + 1 for at in layer] for layer in positions])
 
@@ -108,6 +129,37 @@ class Translator:
                         take(row)
                     else:
                         active -= 1
+        return results
+
+    def _search(
+        self,
+        sentences: Sequence[str],
+        rows: int,
+        beam: int,
+        progress: Callable[[int], None] | None,
+    ) -> list[Translation]:
+        results = [Translation() for _ in sentences]
+        sources = [self.codec.encode_source(sentence) for sentence in sentences]
+        order = sorted(range(len(sentences)), key=lambda i: len(sources[i]))
+        size = max(1, rows // beam)
+        for start in range(0, len(order), size):
+            group = order[start : start + size]
+            started = time.perf_counter()
+            found = beam_search(self.model, [sources[i] for i in group], beam)
+            elapsed = time.perf_counter() - started
+            for i, hypothesis in zip(group, found, strict=True):
+                tokens = list(hypothesis.tokens)
+                words = self.codec.decode_target(tokens).split()
+                heard = len(self.codec.pipeline.split_source(sentences[i]))
+                results[i] = Translation(
+                    words=words,
+                    delays=[heard] * len(words),
+                    elapsed=[elapsed] * len(words),
+                    tokens=tokens,
+                    token_delays=[len(sources[i])] * len(tokens),
+                )
+            if progress is not None:
+                progress(len(group))
         return results
 
 

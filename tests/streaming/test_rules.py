@@ -1,0 +1,149 @@
+"""Rules over an offline model: hand-made probabilities, and the properties of every session."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from small import ARCHITECTURES, CODEC, WORDS, feed_all, make, sentence, writes
+
+from simultan.data.vocabulary import EOS
+from simultan.model import TranslationModel
+from simultan.model.state import Step
+from simultan.streaming.rules import Rule, RuleSession
+from simultan.streaming.session import End, Event, Read, Session, Write
+
+RULES = ["wait-k:1", "wait-k:3", "static:4,2", "static:2,3", "wait-if-worse:2,1",
+         "wait-if-worse:1,3", "wait-if-diff:2,1", "wait-if-diff:1,2"]  # fmt: skip
+K, L, M = (WORDS.target_vocabulary.pieces.index(piece) for piece in ("k▁", "l▁", "m▁"))
+
+
+def scripted(script: list[list[dict[int, float]]]) -> TranslationModel:
+    """script[i][c]: probabilities of target token i after c + 1 words (the end is one more)."""
+    model = make("offline", "transformer")
+    honest = model.step
+
+    def step(tokens, state, rows, threshold) -> Step:  # type: ignore[no-untyped-def]
+        result = honest(tokens, state, rows, threshold)
+        for i, row in enumerate(result.rows):
+            at = int(result.positions[i].max())
+            probabilities = torch.full((len(WORDS.target_vocabulary),), 1e-9)
+            for token, p in script[state.decoder.length[row]][at].items():
+                probabilities[token] = p
+            result.logits[i] = probabilities.log()
+        return result
+
+    model.step = step  # type: ignore[method-assign]
+    return model
+
+
+def run(model: TranslationModel, rule: str, chunks: list[str]) -> list[tuple[str, int]]:
+    events = feed_all(RuleSession(model, WORDS, Rule.parse(rule)), chunks)
+    return [(write.text, write.delay) for write in writes(events)]
+
+
+# four words: contexts of 1, 2, 3 and 4 words, and 4 words with the end
+SCRIPT = [
+    [{K: 0.9}, {L: 0.6, K: 0.2}, {L: 0.5, K: 0.4}, {L: 0.9}, {L: 0.9}],
+    [{K: 0.9}, {K: 0.5}, {K: 0.6}, {M: 0.7}, {M: 0.7}],
+    [{EOS: 0.9}, {EOS: 0.9}, {EOS: 0.9}, {K: 0.6}, {EOS: 0.9}],
+    [{EOS: 0.9}, {EOS: 0.9}, {EOS: 0.9}, {EOS: 0.9}, {EOS: 0.9}],
+]
+
+
+@pytest.mark.parametrize("chunks", [["a b c d"], ["a", "b", "c", "d"], ["a b", "c d"]])
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        # sees 1, 2, then an end after 3 words is too early: 4
+        ("wait-k:1", [("k", 1), ("k", 2), ("k", 4)]),
+        ("wait-k:3", [("l", 3), ("m", 4)]),  # then the end, with the end of the source
+        ("wait-k:9", [("l", 4), ("m", 4)]),
+        ("static:2,2", [("l", 2), ("k", 2), ("k", 4)]),
+        # k, l differ; l, l agree (3 words read); k, k agree; an early end; k, end differ
+        ("wait-if-diff:1,1", [("l", 3), ("k", 3)]),
+        ("wait-if-diff:3,1", [("l", 4), ("m", 4)]),
+        # k 0.9 > 0.2 wait; l 0.6 > 0.5 wait; l 0.5 < 0.9 write, 4 read; k 0.6 > 0 wait; m 0.7
+        ("wait-if-worse:1,1", [("l", 4), ("m", 4)]),
+        # two words at a time: k 0.9 > 0.4 wait; at 3 words the next two are the last and the end
+        ("wait-if-worse:1,2", [("l", 4), ("m", 4)]),
+    ],
+)
+def test_by_hand(rule: str, chunks: list[str], expected: list[tuple[str, int]]) -> None:
+    assert run(scripted(SCRIPT), rule, chunks) == expected
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_is_a_session_like_any_other(rule: str, architecture: str) -> None:
+    for seed in range(3):
+        model, text = make("offline", architecture, seed, end=0.9), sentence(7, seed)
+        words = text.split()
+
+        def session(rows: int = 1, model: TranslationModel = model) -> RuleSession:
+            return RuleSession(model, CODEC, Rule.parse(rule), rows=rows)
+
+        expected = writes(feed_all(session(), [text]))
+        for chunks in (words, [" ".join(words[:3]), "", " ".join(words[3:])]):
+            assert writes(feed_all(session(), chunks)) == expected
+        one = session()
+        for fed, word in enumerate(words, 1):  # what is written needed just what was read
+            assert all(write.delay == fed for write in writes(one.feed(word)))
+        for before, after in itertools.pairwise(expected):
+            assert before.delay <= after.delay
+        # rows
+        texts = [text, sentence(3, seed + 1), sentence(9, seed + 2)]
+        many = session(rows=3)
+        for row, other in enumerate(texts):
+            many.push(other, row)
+            many.close(row)
+        together: list[list[Event]] = [[], [], []]
+        while not all(row.done for row in many.rows):
+            for row, event in many.advance():
+                together[row].append(event)
+        assert together == [writes(feed_all(session(), [other])) for other in texts]
+        # the future
+        shorter = writes(feed_all(session(), words[:4]))
+        known = [write for write in expected if write.delay < 4]
+        assert shorter[: len(known)] == known
+
+
+def test_waiting_for_ever_is_offline() -> None:
+    model, text = make("offline", "transformer", seed=1), sentence(6, 3)
+    offline = writes(feed_all(Session(model, CODEC), [text]))
+    for rule in ("wait-k:99", "static:99,1", "wait-if-diff:99,1"):
+        ruled = writes(feed_all(RuleSession(model, CODEC, Rule.parse(rule)), [text]))
+        assert [(w.text, w.delay) for w in ruled] == [(w.text, w.delay) for w in offline]
+
+
+def test_segments_under_a_rule() -> None:
+    model = make("offline", "transformer", seed=2)
+    texts = [sentence(4, 1, "ab."), sentence(3, 2, "cd.")]
+    for rule in RULES:
+        session = RuleSession(model, CODEC, Rule.parse(rule), segment=True)
+        events = [event for event in feed_all(session, texts) if event != Read()]
+        expected: list[Event] = []
+        words = 0
+        for text in texts:
+            for write in writes(feed_all(RuleSession(model, CODEC, Rule.parse(rule)), [text])):
+                heads = [[at + words for at in layer] for layer in write.heads]
+                expected.append(Write(write.text, write.delay + words, heads))
+            words += len(text.split())
+            expected.append(End(words))
+        assert events == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "wait-k", "wait-k:", "wait-k:x", "wait-k:0", "wait-k:1,2", "static:3", "wait-if:1,1",
+     "wait-if-diff:1,0", "wait-if-worse:2"],
+)  # fmt: skip
+def test_bad_rules(text: str) -> None:
+    with pytest.raises(ValueError, match="write wait-k:K"):
+        Rule.parse(text)
+
+
+def test_a_rule_needs_an_offline_model() -> None:
+    with pytest.raises(ValueError, match="needs an offline model"):
+        RuleSession(make("mma-il", "transformer"), CODEC, Rule.parse("wait-k:3"))
