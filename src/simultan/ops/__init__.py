@@ -1,9 +1,11 @@
-"""The two operations monotonic attention stands on, each exact and differentiable.
+"""The operations attention under a policy stands on, each exact and differentiable.
 
 expected_alignment: where a head is expected to stop,
     q[i,j] = (1 - p[i,j-1]) q[i,j-1] + alpha[i-1,j],   alpha[i,j] = p[i,j] q[i,j];
 expected_attention: the soft attention behind that stop,
-    beta[i,j] = sum_{k=j}^{j+w-1} alpha[i,k] exp(u[i,j]) / sum_{l=k-w+1}^{k} exp(u[i,l]).
+    beta[i,j] = sum_{k=j}^{j+w-1} alpha[i,k] exp(u[i,j]) / sum_{l=k-w+1}^{k} exp(u[i,l]);
+masked_attention: the usual attention, up to a stop that is known,
+    O[i] = sum_{j <= stop[i]} softmax_j(Q[i] K[j] / sqrt(D)) V[j].
 """
 
 from __future__ import annotations
@@ -11,13 +13,17 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from simultan.ops import reference
 
-__all__ = ["Backend", "expected_alignment", "expected_attention"]
+__all__ = ["Backend", "expected_alignment", "expected_attention", "masked_attention"]
 
 Backend = Literal["auto", "reference", "triton"]
+
+MAX_BLOCK = 64  # tokens: what a program of the attention kernel holds at once
+HEAD_SIZES = (16, 32, 64, 128)
 
 
 def expected_alignment(
@@ -67,6 +73,46 @@ def expected_attention(
     return attend(_single(alpha), _single(energy), source_lengths, lookback)
 
 
+def masked_attention(
+    q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None, *, backend: Backend = "auto"
+) -> Tensor:
+    """Softmax attention in which query i of row b sees the keys j <= stops[b, i].
+
+    q [B, H, T, D], k and v [B, H, S, D], stops [B, T] or [B, 1] -> [B, H, T, D]; None is causal
+    self-attention, j <= i. A query that sees nothing gets 0. "auto" takes the kernel on a GPU for
+    T and S up to 64 and D = 16, 32, 64 or 128, else PyTorch's own attention; the kernel gives
+    its output and gradients in the memory order [B, N, H, D].
+    """
+    q, k, v = (_autocast(x) for x in (q, k, v))
+    _check_attention(q, k, v, stops)
+    fits = max(q.shape[2], k.shape[2]) <= MAX_BLOCK and q.shape[3] in HEAD_SIZES
+    fits = fits and q.dtype != torch.float64
+    if _use_triton(q, backend) and (fits or backend == "triton"):
+        if not fits:
+            raise ValueError(
+                f"queries {tuple(q.shape)} and keys {tuple(k.shape)} in {q.dtype}: the kernel"
+                f" takes at most {MAX_BLOCK} tokens, heads of {HEAD_SIZES} and no float64;"
+                " backend 'auto' takes any"
+            )
+        from simultan.ops.attention_triton import masked_attention as attend
+
+        return attend(q, k, v, stops)
+    if stops is None:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    blind = (stops < 0)[:, None, :, None]
+    visible = torch.arange(k.shape[2], device=k.device) <= stops[:, None, :, None]
+    # a row without a key is a row of NaN in some of PyTorch's backends: all keys, then 0
+    context = F.scaled_dot_product_attention(q, k, v, attn_mask=visible | blind)
+    return context.masked_fill(blind, 0.0)
+
+
+def _autocast(x: Tensor) -> Tensor:
+    """What PyTorch's own attention does to its inputs under autocast."""
+    if x.dtype == torch.float64 or not torch.is_autocast_enabled(x.device.type):
+        return x
+    return x.to(torch.get_autocast_dtype(x.device.type))
+
+
 def _single(x: Tensor) -> Tensor:
     """float32 inside, whatever comes in; float64 stays float64."""
     return x if x.dtype == torch.float64 else x.float()
@@ -93,3 +139,29 @@ def _check(name: str, x: Tensor, source_lengths: Tensor) -> None:
         raise ValueError(f"source_lengths is {source_lengths.dtype}: int32 or int64 is wanted")
     if source_lengths.device != x.device:
         raise ValueError(f"source_lengths is on {source_lengths.device}, {name} on {x.device}")
+
+
+def _check_attention(q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None) -> None:
+    batch, heads, target, size = q.shape if q.dim() == 4 else (0, 0, 0, 0)
+    source = k.shape[2] if k.dim() == 4 else 0
+    if not batch * heads * target * source * size or (
+        not k.shape == v.shape == (batch, heads, source, size)
+    ):
+        raise ValueError(
+            f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}: [B, H, T, D] and twice"
+            " [B, H, S, D], none of them 0, wanted"
+        )
+    if not q.dtype == k.dtype == v.dtype or not q.dtype.is_floating_point:
+        raise ValueError(f"q is {q.dtype}, k {k.dtype}, v {v.dtype}: one floating type is wanted")
+    if stops is None:
+        if target != source:
+            raise ValueError(f"{target} queries, {source} keys: without stops, as many are wanted")
+        return
+    if stops.shape != (batch, target) and stops.shape != (batch, 1):
+        raise ValueError(
+            f"stops has shape {tuple(stops.shape)}: {(batch, target)} or {(batch, 1)} wanted"
+        )
+    if stops.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"stops is {stops.dtype}: int32 or int64 is wanted")
+    if stops.device != q.device:
+        raise ValueError(f"stops is on {stops.device}, q on {q.device}")
