@@ -205,14 +205,14 @@ def test_offline_attention_is_softmax_attention() -> None:
     batch = draw(7, 5, seed=0)
     attention = model.cross_attentions()[0]
     x, memory = torch.randn(1, 5, 16).double(), torch.randn(1, 7, 16).double()
-    mask = model.fixed_mask(batch)
+    stops = model.fixed_stops(batch)
     q, k, v = (
         p(y).view(1, -1, 2, 8).transpose(1, 2)
         for p, y in ((attention.query, x), (attention.key, memory), (attention.value, memory))
     )
     context = torch.nn.functional.scaled_dot_product_attention(q, k, v)
     expected = attention.output(context.transpose(1, 2).reshape(1, 5, 16))
-    torch.testing.assert_close(attention.forward_fixed(x, memory, mask), expected)
+    torch.testing.assert_close(attention.forward_fixed(x, memory, stops), expected)
 
 
 def test_a_long_stream_keeps_a_bounded_cache() -> None:

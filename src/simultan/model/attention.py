@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from simultan.config import ModelConfig, PolicyConfig
+from simultan.model.maps import Make, Map, Mapped, Plain
 from simultan.model.policy import Policy, p_choose, visible
 from simultan.ops import expected_alignment, expected_attention
 
@@ -47,8 +48,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     return torch.matmul(torch.softmax(scores, -1), v)
 
 
-class SelfAttention(nn.Module):
+class SelfAttention(nn.Module, Mapped):
     """Each position sees itself and its past, all of it or a window."""
+
+    qkv_map: Map
+    output_map: Map
 
     def __init__(self, model: ModelConfig, heads: int) -> None:
         super().__init__()
@@ -58,6 +62,10 @@ class SelfAttention(nn.Module):
         self.dropout = model.attention_dropout
         self.qkv = nn.Linear(model.width, 3 * model.width)
         self.output = nn.Linear(model.width, model.width)
+        self.lay_out(Plain)
+
+    def lay_out(self, make: Make) -> None:
+        self.qkv_map, self.output_map = make(self.qkv), make(self.output)
 
     def forward(self, x: Tensor) -> Tensor:
         """The whole sequence x [B, N, D]: right padding needs no mask, it is the future."""
@@ -80,18 +88,24 @@ class SelfAttention(nn.Module):
 
     def project(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """New positions x [R, C, D] -> queries [R, H, C, D], and [R, C, 2, H, D] for the cache."""
-        q, k, v = (split_heads(part, self.heads) for part in self.qkv(x).chunk(3, -1))
+        qkv = self.qkv_map(x.flatten(0, 1)).view(*x.shape[:2], 3, self.heads, -1)
+        q, new = qkv[:, :, 0].transpose(1, 2), qkv[:, :, 1:]
         if self.rotary:
-            q, k = rotate(q, positions), rotate(k, positions)
-        return q, torch.stack([k, v], 2).permute(0, 3, 2, 1, 4)
+            k = rotate(new[:, :, 0].transpose(1, 2), positions).transpose(1, 2)
+            return rotate(q, positions), torch.stack([k, new[:, :, 1]], 2)
+        return q, new
 
     def step(self, q: Tensor, cached: Tensor, mask: Tensor | None) -> Tensor:
         """Queries over the cache [2, R, H, N, D] that already holds their own keys."""
-        return self.output(join_heads(attend(q, cached[0], cached[1], mask)))
+        context = join_heads(attend(q, cached[0], cached[1], mask))
+        return self.output_map(context.flatten(0, 1)).view(context.shape)
 
 
-class MonotonicAttention(nn.Module):
+class MonotonicAttention(nn.Module, Mapped):
     """Attention over the source up to where each head stops."""
+
+    query_map: Map | None  # selection queries, then attention queries
+    output_map: Map
 
     def __init__(
         self, model: ModelConfig, config: PolicyConfig, policy: Policy, heads: int, selects: bool
@@ -119,6 +133,14 @@ class MonotonicAttention(nn.Module):
                 self.energy_bias = nn.Parameter(bias)
             if config.energy_gain:
                 self.energy_gain = nn.Parameter(torch.ones(self.selecting_heads, 1, 1))
+        self.select_width = self.selecting_heads * size
+        self.lay_out(Plain)
+
+    def lay_out(self, make: Make) -> None:
+        queries = [self.select_query] if self.selecting_heads else []
+        queries += [self.query] if self.soft else []
+        self.query_map = make(*queries) if queries else None
+        self.output_map = make(self.output)
 
     def energy(self, query: Tensor, key: Tensor) -> Tensor:
         """Selection energies [B, H, T, S], of projected states; training and streaming alike."""
@@ -164,27 +186,24 @@ class MonotonicAttention(nn.Module):
         )
         return self.output(join_heads(context))
 
-    def project_source(self, memory: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Encoded tokens [R, C, D], once each: [R, C, 1 or 2, H, D], and the keys to select by."""
-        parts = [self.value(memory)]
-        if self.soft:
-            parts.insert(0, self.key(memory))
-        source = torch.stack([part.unflatten(-1, (self.heads, -1)) for part in parts], 2)
-        if not self.selecting_heads:
-            return source, None
-        keys = self.select_key(memory).unflatten(-1, (self.selecting_heads, -1))
-        return source, keys[:, :, None]
+    def source_linears(self) -> list[nn.Linear]:
+        """What a decoder keeps of an encoded token, but for the selection keys."""
+        return [self.key, self.value] if self.soft else [self.value]
 
-    def select(self, x: Tensor) -> Tensor:
-        """The selection queries of one target token, x [R, D] -> [R, H, 1, D]."""
-        return self.select_query(x).unflatten(-1, (self.selecting_heads, 1, -1))
+    def ask(self, x: Tensor) -> Tensor:
+        """All queries of one target token, x [R, D] -> [R, Q]: to select by, then to attend by."""
+        return x[:, :0] if self.query_map is None else self.query_map(x)
 
-    def step(self, x: Tensor, source: Tensor, stops: Tensor) -> Tensor:
-        """One target token: x [R, D], source [K, R, H, N, D], stops [R, 1 or H] -> [R, D]."""
+    def selection(self, asked: Tensor) -> Tensor:
+        """The selection queries among them [R, H, 1, D]."""
+        return asked[:, : self.select_width].unflatten(-1, (self.selecting_heads, 1, -1))
+
+    def step(self, asked: Tensor, source: Tensor, stops: Tensor) -> Tensor:
+        """One target token: asked [R, Q], source [K, R, H, N, D], stops [R, 1 or H] -> [R, D]."""
         value = source[-1]
         if not self.soft:
             index = stops[..., None, None].expand(-1, self.heads, 1, value.shape[-1])
-            return self.output(value.gather(2, index).flatten(1))
-        query = self.query(x).unflatten(-1, (self.heads, 1, -1))
+            return self.output_map(value.gather(2, index).flatten(1))
+        query = asked[:, self.select_width :].unflatten(-1, (self.heads, 1, -1))
         mask = visible(stops, value.shape[2], self.policy.lookback)[:, :, None, :]
-        return self.output(attend(query, source[0], value, mask).flatten(1))
+        return self.output_map(attend(query, source[0], value, mask).flatten(1))

@@ -17,12 +17,15 @@ from simultan.config import Config
 from simultan.data.batching import Batch
 from simultan.data.vocabulary import BOS
 from simultan.model.attention import MonotonicAttention
+from simultan.model.maps import Make, Map, Plain
 from simultan.model.state import DecoderState, EncoderState
 from simultan.model.translation import ModelOutput, TranslationModel
 
 
 class Recurrent(TranslationModel):
     """The same methods as the Transformer's, for the paper's RNN baselines."""
+
+    combine_map: Map
 
     def __init__(self, config: Config, source_size: int, target_size: int) -> None:
         super().__init__(config)
@@ -58,6 +61,11 @@ class Recurrent(TranslationModel):
             if ".weight_hh" in name:
                 nn.init.orthogonal_(parameter)
         self.tie(model.tie, self.source_embedding, self.target_embedding)
+        self.lay_out(Plain)
+
+    def lay_out(self, make: Make) -> None:
+        super().lay_out(make)
+        self.combine_map = make(self.combine)
 
     def forward(self, batch: Batch) -> ModelOutput:
         # right padding is the future of a unidirectional LSTM: nothing to pack
@@ -72,7 +80,8 @@ class Recurrent(TranslationModel):
         else:
             context, alpha = self.cross(x, memory, batch.source_lengths, None)
             delays = self.expected_delays([alpha])
-        return ModelOutput(self.dropout(self.after_source(0, x, context)), delays)
+        hidden = torch.tanh(self.combine(torch.cat([context, x], -1)))
+        return ModelOutput(self.dropout(hidden), delays)
 
     def repeated_parts(self) -> list[nn.Module]:
         return []  # the LSTMs are library kernels already
@@ -131,7 +140,7 @@ class Recurrent(TranslationModel):
         return x
 
     def after_source(self, index: int, x: Tensor, context: Tensor) -> Tensor:
-        return torch.tanh(self.combine(torch.cat([context, x], -1)))
+        return torch.tanh(self.combine_map(torch.cat([context, x], -1)))
 
     def end(self, x: Tensor) -> Tensor:
         return x

@@ -22,12 +22,27 @@ class Cache:
         self.data = like.new_zeros(layers, kinds, rows, heads, 32, size)
         self.base = [0] * rows
         self.all_rows = list(range(rows))
+        self.views: dict[tuple[int, int], Tensor] = {}  # of `viewed`
+        self.viewed = self.data
+
+    @property
+    def capacity(self) -> int:
+        return self.data.shape[4]
+
+    def row(self, layer: int, row: int) -> Tensor:
+        """One row of one layer [K, H, N, D], a view."""
+        if self.viewed is not self.data:
+            self.viewed, self.views = self.data, {}
+        view = self.views.get((layer, row))
+        if view is None:
+            view = self.views[layer, row] = self.data[layer, :, row]
+        return view
 
     def reserve(
         self, rows: Sequence[int], ends: Sequence[int], keep_from: Callable[[int], int]
     ) -> None:
         """Room for positions up to `ends`; what lies before keep_from(row) may be dropped."""
-        capacity = self.data.shape[4]
+        capacity = self.capacity
         full = [r for r, end in zip(rows, ends, strict=True) if end - self.base[r] > capacity]
         if not full:
             return
@@ -56,6 +71,17 @@ class Cache:
         at = [start - self.base[row] for row, start in zip(rows, starts, strict=True)]
         slots = torch.tensor(at, device=device)[:, None] + torch.arange(count, device=device)
         self.data[layer][:, torch.tensor(rows, device=device)[:, None], :, slots] = new
+
+    def write_layers(self, rows: Sequence[int], starts: Sequence[int], new: Tensor) -> None:
+        """Put new [R, C, L, K, H, D], of all layers, at positions starts[r] ... starts[r] + C."""
+        count = new.shape[1]
+        if len(rows) == 1:
+            slot = starts[0] - self.base[rows[0]]
+            place = self.data[:, :, rows[0], :, slot : slot + count]
+            place.copy_(new[0].permute(1, 2, 3, 0, 4))
+            return
+        for layer in range(new.shape[2]):
+            self.write(layer, rows, starts, new[:, :, layer])
 
     def reorder(self, parents: Sequence[int]) -> None:
         """Row r goes on from what row parents[r] has."""
@@ -96,7 +122,7 @@ class DecoderState:
     floor: list[int]  # heads scan from here at least
     layer: list[int]  # where a row waits for source; -1: no step under way
     hidden: Tensor  # [B, D] what it brought there
-    query: Tensor | None  # [B, H, 1, D] its selection queries
+    query: Tensor  # [B, Q] its queries there: to select by, then to attend by
     stopped: Tensor  # [B, H] the heads of that layer that need no more source
     trial: Tensor  # [B, L, H] positions, for this step, as far as they are known
     target: Cache | None = None  # transformer: self-attention

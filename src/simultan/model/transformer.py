@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from simultan.config import Config, ModelConfig
 from simultan.data.batching import Batch
 from simultan.data.vocabulary import BOS
+from simultan.model import one_row
 from simultan.model.attention import MonotonicAttention, SelfAttention
+from simultan.model.maps import Make, Map, Mapped, Plain
 from simultan.model.policy import visible
-from simultan.model.state import Cache, DecoderState, EncoderState
+from simultan.model.state import Cache, DecoderState, EncoderState, State, Step
 from simultan.model.translation import ModelOutput, TranslationModel
 
 
@@ -79,6 +81,17 @@ class Embedding(nn.Module):
             x = x + (self.table[positions] if known else sinusoids(positions, x.shape[-1]))
         return x
 
+    def at(self, tokens: Tensor, start: int) -> Tensor:
+        """New tokens [C] of one row, the first of them at this position."""
+        x = F.embedding(tokens, self.tokens.weight)
+        if not self.positions:
+            return x * self.scale
+        end = start + len(tokens)
+        if end <= len(self.table):
+            return torch.add(self.table[start:end], x, alpha=self.scale)
+        table = sinusoids(torch.arange(start, end, device=x.device), x.shape[-1])
+        return torch.add(table, x, alpha=self.scale)
+
 
 class LayerNorm(nn.LayerNorm):
     """PyTorch's, with a kernel of its own on a GPU (docs/performance.md)."""
@@ -92,15 +105,26 @@ class LayerNorm(nn.LayerNorm):
         return layer_norm(x, self.weight, self.bias, self.eps, half)
 
 
-class FeedForward(nn.Module):
+class FeedForward(nn.Module, Mapped):
+    inner_map: Map
+    outer_map: Map
+
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
         self.inner = nn.Linear(model.width, model.ffn)
         self.outer = nn.Linear(model.ffn, model.width)
         self.dropout = nn.Dropout(model.dropout)
+        self.lay_out(Plain)
+
+    def lay_out(self, make: Make) -> None:
+        self.inner_map, self.outer_map = make(self.inner), make(self.outer)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.outer(self.dropout(F.relu(self.inner(x))))
+
+    def step(self, x: Tensor) -> Tensor:
+        """A few positions x [R, D]."""
+        return self.outer_map(F.relu(self.inner_map(x)))
 
 
 class Residual(nn.Module):
@@ -171,6 +195,7 @@ class Transformer(TranslationModel):
     def __init__(self, config: Config, source_size: int, target_size: int) -> None:
         super().__init__(config)
         model = config.model
+        self.rotary = model.positions == "rotary"
         self.heads = model.heads
         self.decoder_heads = model.decoder_heads or model.heads
         self.source_embedding = Embedding(model, source_size)
@@ -194,6 +219,7 @@ class Transformer(TranslationModel):
                     nn.init.zeros_(module.bias)
         nn.init.normal_(self.output.weight, std=model.width**-0.5)
         self.tie(model.tie, self.source_embedding.tokens, self.target_embedding.tokens)
+        self.lay_out(Plain)
 
     @property
     def encoder_layers(self) -> list[EncoderLayer]:
@@ -245,14 +271,24 @@ class Transformer(TranslationModel):
     def encode_more(
         self, tokens: Tensor, counts: Sequence[int], rows: Sequence[int], state: EncoderState
     ) -> Tensor:
+        if len(rows) == 1:
+            return one_row.encode(self, tokens[0], rows[0], state)[None]
         cache = state.cache
         assert cache is not None
         view = self.view(cache, rows, [state.length[row] for row in rows], tokens.shape[1])
         x = self.source_embedding.step(tokens, view.positions)
         for index, layer in enumerate(self.encoder_layers):
             x = self.look_back(index, layer, x, cache, view)
-            x = layer.ffn_residual.after(x, layer.ffn(layer.ffn_residual.before(x)))
+            y = layer.ffn.step(layer.ffn_residual.before(x).flatten(0, 1)).view(x.shape)
+            x = layer.ffn_residual.after(x, y)
         return self.encoder_norm(x)
+
+    def step(
+        self, tokens: Sequence[int], state: State, rows: Sequence[int], threshold: Sequence[float]
+    ) -> Step:
+        if len(rows) == 1:
+            return one_row.step(self, tokens[0], rows[0], state.decoder, threshold[0])
+        return super().step(tokens, state, rows, threshold)
 
     def begin(self, tokens: Tensor, rows: list[int], state: DecoderState) -> Tensor:
         positions = torch.tensor([state.length[row] for row in rows], device=tokens.device)
@@ -269,7 +305,9 @@ class Transformer(TranslationModel):
         return self.decoder_layers[index].cross_residual.before(x)
 
     def after_source(self, index: int, x: Tensor, context: Tensor) -> Tensor:
-        return self.decoder_layers[index].finish(x, context)
+        layer = self.decoder_layers[index]
+        x = layer.cross_residual.after(x, context)
+        return layer.ffn_residual.after(x, layer.ffn.step(layer.ffn_residual.before(x)))
 
     def end(self, x: Tensor) -> Tensor:
         return self.decoder_norm(x)

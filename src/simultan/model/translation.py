@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from simultan.config import Config, ConfigError
 from simultan.data.batching import Batch
 from simultan.model.attention import MonotonicAttention
+from simultan.model.maps import Make, Map, Mapped, Plain, maker
 from simultan.model.policy import fixed_stops, lookback_start, policy_of, scan, visible
 from simultan.model.state import Cache, DecoderState, EncoderState, State, Step
 
@@ -28,10 +30,12 @@ class ModelOutput:
     delays: Tensor | None  # [B, L, H, T] expected source tokens read, from 1; None: not learned
 
 
-class TranslationModel(nn.Module, ABC):
+class TranslationModel(nn.Module, Mapped, ABC):
     """forward() for training; initial_state(), extend(), step() and commit() for streams."""
 
     output: nn.Linear
+    output_map: Map
+    source_map: Map  # what the decoder keeps of an encoded token: all layers, then selection keys
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -52,7 +56,32 @@ class TranslationModel(nn.Module, ABC):
 
     def project(self, hidden: Tensor) -> Tensor:
         """Hidden states to logits."""
-        return self.output(hidden)
+        return self.output(hidden) if hidden.dim() > 2 else self.output_map(hidden)
+
+    def lay_out(self, make: Make) -> None:
+        """Called once by an architecture, when it is built, and by prepare_inference()."""
+        attentions = self.cross_attentions()
+        keys = [a.select_key for a in attentions if a.selecting_heads]
+        source = [linear for attention in attentions for linear in attention.source_linears()]
+        self.output_map, self.source_map = make(self.output), make(*source, *keys)
+
+    def prepare_inference(self, quantize: str | None = None) -> Self:
+        """Lay the weights out for streams, "int8" rounds them: much faster on a CPU.
+
+        The layouts are copies: weights that change later are not seen, train() drops them.
+        """
+        self._lay_out_all(maker(self.output.weight, quantize))
+        return self
+
+    def train(self, mode: bool = True) -> Self:
+        if mode:
+            self._lay_out_all(Plain)
+        return super().train(mode)
+
+    def _lay_out_all(self, make: Make) -> None:
+        for module in self.modules():
+            if isinstance(module, Mapped):
+                module.lay_out(make)
 
     @abstractmethod
     def forward(self, batch: Batch) -> ModelOutput: ...
@@ -129,6 +158,7 @@ class TranslationModel(nn.Module, ABC):
         selecting = [a.selecting_heads for a in attentions if a.selecting_heads]
         heads, layers = (selecting[0], len(selecting)) if selecting else (1, 1)
         kinds = 2 if attentions[0].soft else 1
+        asked = attentions[0].select_width + (weight.shape[1] if attentions[0].soft else 0)
         selection = Cache(layers, 1, rows, heads, size, weight) if selecting else None
         source = Cache(len(attentions), kinds, rows, attentions[0].heads, size, weight)
         device = weight.device
@@ -144,7 +174,7 @@ class TranslationModel(nn.Module, ABC):
             floor=[0] * rows,
             layer=[-1] * rows,
             hidden=weight.new_zeros(rows, weight.shape[1]),
-            query=weight.new_zeros(rows, heads, 1, size) if selecting else None,
+            query=weight.new_zeros(rows, asked),
             stopped=torch.zeros(rows, heads, dtype=torch.bool, device=device),
             trial=torch.zeros(rows, layers, heads, dtype=torch.long, device=device),
         )
@@ -185,11 +215,15 @@ class TranslationModel(nn.Module, ABC):
             cache.reserve(
                 rows, [s + tokens.shape[1] for s in starts], lambda row: self.needed(row, decoder)
             )
-        for index, attention in enumerate(self.cross_attentions()):
-            source, keys = attention.project_source(memory)
-            decoder.source.write(index, rows, starts, source)
-            if keys is not None and decoder.selection is not None:
-                decoder.selection.write(index, rows, starts, keys)
+        new = self.source_map(memory.flatten(0, 1)).view(*memory.shape[:2], -1)
+        layers, kinds, _, heads, _, size = decoder.source.data.shape
+        width = layers * kinds * heads * size
+        source = new[..., :width].unflatten(-1, (layers, kinds, heads, size))
+        decoder.source.write_layers(rows, starts, source)
+        if decoder.selection is not None:
+            layers, _, _, heads, _, size = decoder.selection.data.shape
+            keys = new[..., width:].unflatten(-1, (layers, 1, heads, size))
+            decoder.selection.write_layers(rows, starts, keys)
         for row, count, last in zip(rows, counts, finished, strict=True):
             encoder.length[row] += count
             decoder.available[row] += count
@@ -218,15 +252,25 @@ class TranslationModel(nn.Module, ABC):
             coming = [row for row in coming if self.place_fixed(row, decoder)]
         if coming:
             x = self.begin(torch.tensor([last[r] for r in coming], device=device), coming, decoder)
+        asked = decoder.query[:0]
         for index, attention in enumerate(self.cross_attentions()):
             if coming:
                 x = self.before_source(index, x, coming, decoder)
+                asked = attention.ask(self.source_query(index, x))
             if attention.selecting_heads:
                 resumed = [row for row in rows if decoder.layer[row] == index]
                 if resumed:
                     x = torch.cat([x, decoder.hidden[resumed]])
+                    asked = (
+                        torch.cat([asked, decoder.query[resumed]])
+                        if coming
+                        else (decoder.query[resumed])
+                    )
                 if coming or resumed:
-                    coming, x = self.select(index, attention, x, coming, resumed, limit, decoder)
+                    kept = self.select(index, attention, x, asked, coming, resumed, limit, decoder)
+                    coming = coming + resumed
+                    if len(kept) < len(coming):
+                        coming, x, asked = [coming[i] for i in kept], x[kept], asked[kept]
             if not coming:
                 continue
             stops = decoder.trial[coming, index if self.policy.every_head else 0]
@@ -235,7 +279,7 @@ class TranslationModel(nn.Module, ABC):
                 stops = stops - torch.tensor(before, device=device)[:, None]
             length = max(decoder.available[r] - b for r, b in zip(coming, before, strict=True))
             source = decoder.source.read(index, coming, length)
-            context = attention.step(self.source_query(index, x), source, stops)
+            context = attention.step(asked, source, stops)
             x = self.after_source(index, x, context)
             decoder.evaluations += len(coming)
         logits = self.project(self.end(x)) if coming else x.new_zeros(0, self.output.out_features)
@@ -260,20 +304,18 @@ class TranslationModel(nn.Module, ABC):
         index: int,
         attention: MonotonicAttention,
         x: Tensor,
+        asked: Tensor,
         coming: list[int],
         resumed: list[int],
         limit: dict[int, float],
         state: DecoderState,
-    ) -> tuple[list[int], Tensor]:
-        """Scan for stops in one layer; the rows whose heads have all stopped, and their x."""
+    ) -> list[int]:
+        """Scan for stops in one layer; which of coming + resumed have all their heads stopped."""
         assert state.selection is not None
-        assert state.query is not None
         device = x.device
         rows = coming + resumed
         if coming:
-            fresh = attention.select(self.source_query(index, x[: len(coming)]))
             floor = torch.tensor([state.floor[row] for row in coming], device=device)
-            state.query[coming] = fresh
             state.trial[coming, index] = torch.maximum(
                 state.positions[coming, index], floor[:, None]
             )
@@ -282,7 +324,7 @@ class TranslationModel(nn.Module, ABC):
         available = torch.tensor([state.available[row] for row in rows], device=device) - base
         length = max(state.available[row] - state.selection.base[row] for row in rows)
         keys = state.selection.read(index, rows, length)[0]
-        energy = attention.energy(state.query[rows], keys)[:, :, 0]
+        energy = attention.energy(attention.selection(asked), keys)[:, :, 0]
         first, held = state.trial[rows, index], state.stopped[rows]
         position, stopped = scan(
             energy,
@@ -293,25 +335,27 @@ class TranslationModel(nn.Module, ABC):
         )
         state.trial[rows, index] = torch.where(held, first, position + base[:, None])
         stopped |= held
+        everyone = list(range(len(rows)))
         if all(state.finished[row] for row in rows):  # then every head has stopped: no need to look
             for row in resumed:
                 state.layer[row] = -1
-            return rows, x
+            return everyone
         passed = stopped.all(-1).tolist()
         state.stopped[rows] = stopped
         state.hidden[rows] = x
+        state.query[rows] = asked
         for row, through in zip(rows, passed, strict=True):
             state.layer[row] = -1 if through else index
-        if all(passed):
-            return rows, x
-        kept = [i for i, through in enumerate(passed) if through]
-        return [rows[i] for i in kept], x[kept]
+        return [i for i in everyone if passed[i]]
 
     def commit(self, rows: Sequence[int], state: State) -> None:
         """The rows have written their token: its keys, positions and states now count."""
         decoder = state.decoder
         index = list(rows)
-        decoder.positions[index] = decoder.trial[index]
+        if len(index) == 1:
+            decoder.positions[index[0]] = decoder.trial[index[0]]
+        else:
+            decoder.positions[index] = decoder.trial[index]
         for row in index:
             decoder.length[row] += 1
         if decoder.recurrent is not None and decoder.recurrent_next is not None:

@@ -1,0 +1,146 @@
+"""Linear maps as streams call them: the modules themselves, or their weights laid out for speed.
+
+y = x W^T + b for x [R, K]; modules that share x can be one map, their outputs side by side.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+__all__ = ["Int8", "Joined", "Make", "Map", "Mapped", "Packed", "Plain", "maker"]
+
+_WIDE = 1024  # outputs from which a matrix-vector product of the BLAS is the faster one
+
+
+class Map(Protocol):
+    """x [R, K] -> [R, N]"""
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+
+Make = Callable[..., Map]  # of the nn.Linear modules that become one map
+
+
+class Mapped:
+    """A module that calls some of its linear maps one target token at a time."""
+
+    def lay_out(self, make: Make) -> None:
+        """Make the maps anew."""
+        raise NotImplementedError
+
+
+class Plain:
+    """The modules as they are: it follows their weights wherever they go."""
+
+    def __init__(self, *linears: nn.Linear) -> None:
+        self.linears = linears
+
+    def __call__(self, x: Tensor) -> Tensor:
+        parts = [F.linear(x, linear.weight, linear.bias) for linear in self.linears]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+
+class Joined:
+    """A copy of the weights, in one matrix."""
+
+    def __init__(self, *linears: nn.Linear) -> None:
+        self.weight, self.bias = _join(linears)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+class Packed:
+    """float32 on a CPU: one layout for a single row, one for several, made when first needed."""
+
+    def __init__(self, *linears: nn.Linear) -> None:
+        self.linears = linears
+        self.bias = _join(linears)[1]
+        self.columns: Tensor | None = None  # [K, N], for one row
+        self.blocks: Tensor | None = None  # oneDNN's own, for more
+        inputs = linears[0].in_features
+        self.indices, self.offset = torch.arange(inputs), torch.zeros(1, dtype=torch.long)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if x.shape[0] != 1:
+            if self.blocks is None:
+                weight = _join(self.linears)[0]
+                self.blocks = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 32)
+            return torch.ops.mkldnn._linear_pointwise(
+                x.contiguous(), self.blocks, self.bias, "none", [], ""
+            )
+        if self.columns is None:
+            self.columns = _join(self.linears)[0].t().contiguous()
+        if self.columns.shape[1] >= _WIDE or torch.get_num_threads() > 1:
+            if self.bias is None:
+                return torch.mm(x, self.columns)
+            return torch.addmm(self.bias, x, self.columns)
+        # A weighted sum of rows: for a narrow matrix the kernel of embedding_bag comes nearer to
+        # what memory can deliver than a BLAS does.
+        y = torch.embedding_bag(
+            self.columns, self.indices, self.offset, False, 0, False, x.view(-1)
+        )[0]
+        return y if self.bias is None else y.add_(self.bias)
+
+
+class Int8:
+    """int8 weights, a scale for each output; activations are rounded as they come."""
+
+    def __init__(self, *linears: nn.Linear) -> None:
+        weight, self.bias = _join(linears)
+        scales = (weight.abs().amax(1) / 127).clamp(min=1e-12)
+        zeros = torch.zeros(len(scales), dtype=torch.long)
+        with warnings.catch_warnings():
+            # quantised tensors are to leave PyTorch one day; nothing that stays is as fast
+            warnings.simplefilter("ignore")
+            whole = torch.quantize_per_channel(weight, scales.double(), zeros, 0, torch.qint8)
+            self.one = torch.ops.quantized.linear_prepack(whole, self.bias)
+            self.many = torch.ops.quantized.linear_prepack(whole, None)
+        # without VNNI instructions pairs of products are summed in 16 bits: leave them room
+        self.reduce_range = not torch.cpu._is_vnni_supported()
+        self.range = torch.ones(1, weight.shape[1])
+        self.range[0, 0] = -1
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if x.shape[0] == 1:
+            return torch.ops.quantized.linear_dynamic(x, self.one, self.reduce_range)
+        # The library has one range for all rows. A row must not depend on its neighbours, least
+        # of all on later tokens: each is brought to [-1, 1], and one more row fixes that range.
+        scale = x.abs().amax(1, keepdim=True).clamp_(min=1e-12)
+        y = torch.ops.quantized.linear_dynamic(
+            torch.cat([x / scale, self.range]), self.many, self.reduce_range
+        )[:-1].mul_(scale)
+        return y if self.bias is None else y.add_(self.bias)
+
+
+def maker(weight: Tensor, quantize: str | None) -> Make:
+    """The fastest layout for a model with weights like this one."""
+    if quantize is None:
+        ours = weight.device.type == "cpu" and weight.dtype == torch.float32
+        return Packed if ours and torch.backends.mkldnn.is_available() else Joined
+    if quantize != "int8":
+        raise ValueError(f'quantize = {quantize!r}: "int8" is all there is')
+    if weight.device.type != "cpu":
+        raise ValueError(f'quantize = "int8" is for a CPU; this model is on {weight.device}')
+    if torch.backends.quantized.engine == "none":
+        raise ValueError('quantize = "int8": this build of PyTorch has no quantised kernels')
+    return Int8
+
+
+def _join(linears: tuple[nn.Linear, ...]) -> tuple[Tensor, Tensor | None]:
+    """Weights [N, K] and biases [N], without a copy of a single module's."""
+    weights = [linear.weight.detach() for linear in linears]
+    if len(linears) == 1:
+        bias = linears[0].bias
+        return weights[0], None if bias is None else bias.detach()
+    biases = [
+        w.new_zeros(len(w)) if linear.bias is None else linear.bias.detach()
+        for linear, w in zip(linears, weights, strict=True)
+    ]
+    return torch.cat(weights), torch.cat(biases)
