@@ -172,6 +172,14 @@ def evaluate_verb(
     out: Annotated[Path, typer.Option(help="Folder for instances.log and scores.json.")],
     rows: Annotated[int, typer.Option(min=1, help="Sentences translated side by side.")] = 32,
     threshold: Annotated[float, typer.Option(help="A head stops where p is above it.")] = 0.5,
+    k: Annotated[int | None, typer.Option(help="wait-k models: another k, in tokens.")] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option(
+            help="Offline models: wait-k:K, static:S,N, wait-if-worse:S,N or wait-if-diff:S,N."
+        ),
+    ] = None,
+    beam: Annotated[int, typer.Option(help="Offline models: beams of the search.")] = 1,
     tokenized: Annotated[bool, typer.Option(help="BLEU of text that is in tokens.")] = False,
     latency_unit: Annotated[LatencyUnit, typer.Option(help="What delays count.")] = "words",
     words_per_second: Annotated[float, typer.Option(help="Speaking rate of al_ca.")] = 2.5,
@@ -195,6 +203,9 @@ def evaluate_verb(
             out,
             rows=rows,
             threshold=threshold,
+            k=k,
+            rule=rule,
+            beam=beam,
             tokenized=tokenized,
             latency_unit=latency_unit,
             words_per_second=words_per_second,

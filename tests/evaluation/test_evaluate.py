@@ -45,6 +45,9 @@ class Shouter:
         *,
         rows: int = 32,
         threshold: float = 0.5,
+        k: int | None = None,
+        rule: str | None = None,
+        beam: int = 1,
         progress: Callable[[int], None] | None = None,
     ) -> list[Spoken]:
         out = []

@@ -40,6 +40,9 @@ class Translator(Protocol):
         *,
         rows: int = 32,
         threshold: float = 0.5,
+        k: int | None = None,
+        rule: str | None = None,
+        beam: int = 1,
         progress: Callable[[int], None] | None = None,
     ) -> Sequence[Translation]:
         """Translate all; `progress` is told how many more sentences are done."""
@@ -54,6 +57,9 @@ def evaluate(
     *,
     rows: int = 32,
     threshold: float = 0.5,
+    k: int | None = None,
+    rule: str | None = None,
+    beam: int = 1,
     tokenized: bool = False,
     latency_unit: LatencyUnit = "words",
     words_per_second: float = WORDS_PER_SECOND,
@@ -69,7 +75,9 @@ def evaluate(
     if not sources:
         raise ValueError("the test set is empty")
     start = time.perf_counter()
-    translations = translator.translate(sources, rows=rows, threshold=threshold, progress=progress)
+    translations = translator.translate(
+        sources, rows=rows, threshold=threshold, k=k, rule=rule, beam=beam, progress=progress
+    )
     seconds = time.perf_counter() - start
     instances = [
         _instance(index, translation, source, reference, translator.codec, words_per_second)
