@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from simultan.config import ModelConfig, PolicyConfig
 from simultan.model.maps import Make, Map, Mapped, Plain
 from simultan.model.policy import Policy, p_choose, visible
-from simultan.ops import expected_alignment, expected_attention
+from simultan.ops import expected_alignment, expected_attention, masked_attention
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -73,17 +73,14 @@ class SelfAttention(nn.Module, Mapped):
         if self.rotary:
             positions = torch.arange(x.shape[1], device=x.device)[None]
             q, k = rotate(q, positions), rotate(k, positions)
-        mask = None
+        dropout = self.dropout if self.training else 0.0
         if self.window and self.window < x.shape[1]:
             mask = visible(torch.arange(x.shape[1], device=x.device), x.shape[1], self.window)
-        context = F.scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            attn_mask=mask,
-            is_causal=mask is None,
-            dropout_p=self.dropout if self.training else 0.0,
-        )
+            context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+        elif dropout:
+            context = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
+        else:
+            context = masked_attention(q, k, v, None)
         return self.output(join_heads(context))
 
     def project(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -175,15 +172,16 @@ class MonotonicAttention(nn.Module, Mapped):
         context = torch.matmul(self.dropout(beta).to(value.dtype), value)
         return self.output(join_heads(context)), alpha
 
-    def forward_fixed(self, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        """Fixed policies: what each target token may see is known, mask [B, 1, T or 1, S]."""
-        context = F.scaled_dot_product_attention(
-            split_heads(self.query(x), self.heads),
-            split_heads(self.key(memory), self.heads),
-            split_heads(self.value(memory), self.heads),
-            attn_mask=mask,
-            dropout_p=self.dropout.p if self.training else 0.0,
-        )
+    def forward_fixed(self, x: Tensor, memory: Tensor, stops: Tensor) -> Tensor:
+        """Fixed policies: where each target token stops is known, stops [B, T or 1]."""
+        q = split_heads(self.query(x), self.heads)
+        k, v = (split_heads(part(memory), self.heads) for part in (self.key, self.value))
+        dropout = self.dropout.p if self.training else 0.0
+        if self.policy.lookback is None and not dropout:
+            context = masked_attention(q, k, v, stops)
+        else:
+            mask = visible(stops, memory.shape[1], self.policy.lookback)[:, None]
+            context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
         return self.output(join_heads(context))
 
     def source_linears(self) -> list[nn.Linear]:

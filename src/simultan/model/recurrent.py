@@ -74,9 +74,9 @@ class Recurrent(TranslationModel):
         inputs = F.pad(batch.target[:, :-1], (1, 0), value=BOS)
         x, _ = self.decoder(self.dropout(self.target_embedding(inputs)))
         x = self.dropout(x)
-        mask = self.fixed_mask(batch)
-        if mask is not None:
-            context, delays = self.cross.forward_fixed(x, memory, mask), None
+        stops = self.fixed_stops(batch)
+        if stops is not None:
+            context, delays = self.cross.forward_fixed(x, memory, stops), None
         else:
             context, alpha = self.cross(x, memory, batch.source_lengths, None)
             delays = self.expected_delays([alpha])

@@ -173,13 +173,13 @@ class DecoderLayer(nn.Module):
         memory: Tensor,
         source_lengths: Tensor,
         alpha: Tensor | None,
-        mask: Tensor | None,
+        stops: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
         """Whole sequences: the layer's output, and the alignment it read with, if it is learned."""
         x = self.attention_residual.after(x, self.attention(self.attention_residual.before(x)))
         query = self.cross_residual.before(x)
-        if mask is not None:
-            return self.finish(x, self.cross.forward_fixed(query, memory, mask)), None
+        if stops is not None:
+            return self.finish(x, self.cross.forward_fixed(query, memory, stops)), None
         context, alpha = self.cross(query, memory, source_lengths, alpha)
         return self.finish(x, context), alpha
 
@@ -241,9 +241,9 @@ class Transformer(TranslationModel):
         x = self.target_embedding(F.pad(batch.target[:, :-1], (1, 0), value=BOS))
         alphas: list[Tensor] = []
         alpha: Tensor | None = None
-        mask = self.fixed_mask(batch)
+        stops = self.fixed_stops(batch)
         for layer in self.decoder_layers:
-            x, alpha = layer(x, memory, batch.source_lengths, alpha, mask)
+            x, alpha = layer(x, memory, batch.source_lengths, alpha, stops)
             if alpha is not None and layer.cross.selecting_heads:
                 alphas.append(alpha)
         return ModelOutput(self.decoder_norm(x), self.expected_delays(alphas))

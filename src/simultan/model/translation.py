@@ -18,7 +18,7 @@ from simultan.config import Config, ConfigError
 from simultan.data.batching import Batch
 from simultan.model.attention import MonotonicAttention
 from simultan.model.maps import Make, Map, Mapped, Plain, maker
-from simultan.model.policy import fixed_stops, lookback_start, policy_of, scan, visible
+from simultan.model.policy import fixed_stops, lookback_start, policy_of, scan
 from simultan.model.state import Cache, DecoderState, EncoderState, State, Step
 
 
@@ -33,6 +33,7 @@ class ModelOutput:
 class TranslationModel(nn.Module, Mapped, ABC):
     """forward() for training; initial_state(), extend(), step() and commit() for streams."""
 
+    lags: Tensor  # the policy's, on the model's device
     output: nn.Linear
     output_map: Map
     source_map: Map  # what the decoder keeps of an encoded token: all layers, then selection keys
@@ -40,6 +41,8 @@ class TranslationModel(nn.Module, Mapped, ABC):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.policy = policy_of(config)
+        lags = torch.tensor(self.policy.lags, dtype=torch.long)
+        self.register_buffer("lags", lags, persistent=False)  # a copy for each batch would wait
         self.window = config.model.window
 
     def tie(self, which: str, source: nn.Embedding, target: nn.Embedding) -> None:
@@ -94,20 +97,17 @@ class TranslationModel(nn.Module, Mapped, ABC):
     def cross_attentions(self) -> list[MonotonicAttention]:
         """The attentions over the source, in the order a step passes them."""
 
-    def fixed_mask(self, batch: Batch) -> Tensor | None:
-        """What target tokens see under a fixed policy [B, 1, T or 1, S]; None: it is learned."""
+    def fixed_stops(self, batch: Batch) -> Tensor | None:
+        """Where target tokens stop under a fixed policy [B, T or 1]; None: it is learned."""
         if self.policy.learned:
             return None
-        lags, lag = self.policy.lags, None
-        length = batch.source.shape[1]
-        target = batch.target.shape[1] if lags else 1  # offline: the same for every target token
-        if lags:
-            choices = torch.tensor(lags, device=batch.source.device)
-            lag = choices[0]
-            if len(lags) > 1 and self.training:
-                lag = choices[torch.randint(len(lags), (), device=choices.device)]
-        stops = fixed_stops(target, batch.source_lengths, lag)
-        return visible(stops, length, self.policy.lookback)[:, None]
+        count, lag = len(self.lags), None
+        target = batch.target.shape[1] if count else 1  # offline: the same for every target token
+        if count:
+            lag = self.lags[0]
+            if count > 1 and self.training:
+                lag = self.lags[torch.randint(count, (), device=self.lags.device)]
+        return fixed_stops(target, batch.source_lengths, lag)
 
     @staticmethod
     def expected_delays(alphas: list[Tensor]) -> Tensor | None:
