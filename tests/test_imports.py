@@ -8,7 +8,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "simultan"
 CHAIN = [  # a layer imports itself and the layers below it; siblings do not import each other
-    ["cli", "server", "simuleval_agent", "captions"],
+    ["cli", "display", "server", "simuleval_agent", "captions"],
     ["train"],
     ["evaluation"],
     ["streaming"],

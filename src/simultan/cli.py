@@ -164,6 +164,51 @@ def toy_verb(
     write_toy(folder, pairs, seed)
 
 
+@app.command("translate")
+def translate_verb(
+    model: Annotated[str, typer.Argument(help="A model's folder or name.")],
+    show: Annotated[
+        bool, typer.Option("--show", help="Draw source, heads and target side by side.")
+    ] = False,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="A line is a sentence; else full stops end one.")
+    ] = False,
+    threshold: Annotated[float, typer.Option(help="Lower is faster; of learned policies.")] = 0.5,
+    k: Annotated[int | None, typer.Option(help="wait-k models: another k, in tokens.")] = None,
+    rule: Annotated[
+        str | None, typer.Option(help="Offline models: a rule, as for simultan evaluate.")
+    ] = None,
+    pace: Annotated[
+        float, typer.Option(min=0, help="Read this many words a second; 0: as they come.")
+    ] = 0.0,
+) -> None:
+    """Translate words from standard input while they come.
+
+    for word in the young dog sees a star; do echo $word; sleep 1; done | simultan translate MODEL
+    """
+    import os
+
+    from rich.console import Console
+
+    import simultan
+    from simultan import display
+
+    translator = simultan.load(model)
+    session = translator.session(threshold=threshold, k=k, rule=rule, segment=not lines)
+    words = display.read_words(sys.stdin.fileno(), pace)
+    events = display.translate(session, words, lines)
+    try:
+        if show:
+            display.draw(events, Console())
+        else:
+            display.write(events, sys.stdout)
+    except KeyboardInterrupt:
+        typer.echo()
+        sys.exit(130)
+    except BrokenPipeError:  # the reader has gone; Python must not try to flush once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 @app.command("evaluate")
 def evaluate_verb(
     model: Annotated[str, typer.Argument(help="A model's folder or name.")],

@@ -1,0 +1,166 @@
+"""A live translation in the terminal: words from standard input, plain text or a picture out."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from typing import TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from simultan.streaming.session import End, Event, Session, Write
+
+__all__ = ["Picture", "draw", "read_words", "translate", "write"]
+
+LINE = "\n"
+COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")  # of layers
+
+
+def read_words(descriptor: int, pace: float = 0.0) -> Iterator[str]:
+    """Words and line ends as they come, or at most `pace` words a second."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    rest, more = "", True
+    while more:
+        data = os.read(descriptor, 65_536)
+        more = bool(data)
+        *lines, rest = (rest + decoder.decode(data, final=not more)).split(LINE)
+        if more:  # a word may go on: keep what follows the last space
+            head, space, tail = rest.rpartition(" ")
+            lines, rest = [*lines, head + space], tail
+        else:
+            lines, rest = [*lines, rest], ""
+        for number, line in enumerate(lines):
+            for word in line.split():
+                yield word
+                if pace:
+                    time.sleep(1 / pace)
+            if number < len(lines) - 1:
+                yield LINE
+
+
+def translate(session: Session, words: Iterable[str], lines: bool) -> Iterator[tuple[str, Event]]:
+    """Each word with each event it leads to; with `lines`, a line is a sentence."""
+    for word in words:
+        if word == LINE:
+            if lines:
+                yield from (("", event) for event in session.finish())
+                yield "", End(0)
+                session.reset()
+            continue
+        for number, event in enumerate(session.feed(word)):
+            yield (word if number == 0 else ""), event
+    for event in session.finish():
+        yield "", event
+    if lines:
+        yield "", End(0)
+
+
+def write(events: Iterable[tuple[str, Event]], out: TextIO) -> None:
+    """The translation as text, a sentence to a line, each word as soon as it is there."""
+    start = True
+    for _, event in events:
+        if isinstance(event, Write):
+            out.write(event.text if start else f" {event.text}")
+            start = False
+        elif isinstance(event, End) and not start:
+            out.write("\n")
+            start = True
+        out.flush()
+    if not start:
+        out.write("\n")
+        out.flush()
+
+
+class Picture:
+    """A sentence as it is heard, downwards; beside each word what was written at it, and heads."""
+
+    def __init__(self, height: int = 0) -> None:
+        self.height = height  # lines that fit; 0: all
+        self.stops: list[list[list[int]]] = []  # [L, H] words at which the head has stopped
+        self.begin(0)
+
+    def begin(self, before: int) -> None:
+        """A new sentence, after so many words of the stream."""
+        self.before = before
+        self.source: list[str] = []
+        self.target: dict[int, str] = {}  # what was written at each word
+        self.stops = [[[] for _ in layer] for layer in self.stops]
+        self.newest = 0
+
+    def add(self, word: str, event: Event) -> None:
+        if word:
+            self.source.append(word)
+        if isinstance(event, Write):
+            self.newest = event.delay - self.before
+            self.stops = self.stops or [[[] for _ in layer] for layer in event.heads]
+            for stops, heads in zip(self.stops, event.heads, strict=True):
+                for stop, at in zip(stops, heads, strict=True):
+                    stop.append(at - self.before)
+            written = self.target.get(self.newest, "")
+            self.target[self.newest] = f"{written} {event.text}".strip()
+
+    @property
+    def source_text(self) -> str:
+        return " ".join(self.source)
+
+    @property
+    def target_text(self) -> str:
+        return " ".join(self.target.values())
+
+    def __rich__(self) -> Table:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        table.add_column("", justify="right", style="dim")
+        table.add_column("heard", min_width=12, max_width=30, no_wrap=True)
+        table.add_column("heads", no_wrap=True)
+        table.add_column("written")
+        first = max(0, len(self.source) - self.height) if self.height else 0
+        for number, word in enumerate(self.source[first:], first + 1):
+            style = "bold" if number == self.newest else ""
+            written = Text(self.target.get(number, ""), style=style)
+            table.add_row(str(self.before + number), Text(word), self._marks(number), written)
+        return table
+
+    def _marks(self, number: int) -> Text:
+        """Heads at one word: standing there now, stopped there before, passed it."""
+        text = Text()
+        for layer, heads in enumerate(self.stops):
+            marks = "".join(
+                " " if not stops or stops[-1] < number else
+                "●" if stops[-1] == number else "○" if number in stops else "·"
+                for stops in heads
+            )  # fmt: skip
+            text.append(f"{marks} ", style=COLOURS[layer % len(COLOURS)])
+        return text
+
+
+def draw(events: Iterable[tuple[str, Event]], console: Console) -> None:
+    """The picture of the sentence under way, below the sentences that are done."""
+    picture = Picture(max(4, console.height - 4) if console.is_terminal else 0)
+    live = Live(picture, console=console, auto_refresh=False) if console.is_terminal else None
+    over: End | None = None
+    with live or nullcontext():
+        for word, event in events:
+            if over is not None and word:  # the next sentence begins: this one is put on record
+                _record(picture, console)
+                picture.begin(over.words)
+                over = None
+            picture.add(word, event)
+            if isinstance(event, End):
+                over = event
+            if live is not None and (word or isinstance(event, Write)):
+                live.refresh()
+    if live is None:
+        _record(picture, console)
+
+
+def _record(picture: Picture, console: Console) -> None:
+    if not console.is_terminal:
+        console.print(picture)
+    console.print(Text(picture.source_text, style="dim"))
+    console.print(Text(picture.target_text, style="bold"), "\n")

@@ -1,0 +1,203 @@
+"""`simultan translate`: words in as they come, words out as soon as they are there."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from simultan import checkpoint, cli, display
+from simultan.config import Config, ModelConfig, PolicyConfig
+from simultan.data.codec import Codec
+from simultan.data.text import Pipeline
+from simultan.data.vocabulary import SPECIAL, UNK, Vocabulary
+from simultan.model import build
+from simultan.streaming.session import End, Event, Read, Write
+
+
+def piped(*parts: bytes, pause: float = 0.0) -> int:
+    """A pipe into which the parts are written one after the other."""
+    reading, writing = os.pipe()
+
+    def send() -> None:
+        for part in parts:
+            os.write(writing, part)
+            time.sleep(pause)
+        os.close(writing)
+
+    threading.Thread(target=send).start()
+    return reading
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.02])
+def test_words_in_any_pieces(pause: float) -> None:
+    text = "der  kleine Bär\nschläft. ".encode()
+    whole = ["der", "kleine", "Bär", "\n", "schläft."]
+    assert list(display.read_words(piped(text))) == whole
+    cut = piped(*(text[i : i + 3] for i in range(0, len(text), 3)), pause=pause)
+    assert list(display.read_words(cut)) == whole
+    assert list(display.read_words(piped(b"a\xffb\n\nc"))) == ["a\ufffdb", "\n", "\n", "c"]
+    assert list(display.read_words(piped())) == []
+
+
+def test_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    reading, writing = os.pipe()
+    os.write(writing, b"a b\nc")
+    os.close(writing)
+    assert list(display.read_words(reading, pace=4)) == ["a", "b", "\n", "c"]
+    assert slept == [0.25] * 3
+
+
+EVENTS: list[tuple[str, Event]] = [
+    ("red", Read()),
+    ("moon", Write("la lune", 2, [[1, 2], [2, 2]])),
+    ("", Write("rouge", 2, [[2, 2], [2, 2]])),
+    ("", End(2)),
+    ("now", Write("maintenant", 3, [[3, 3], [3, 3]])),
+    ("", End(3)),
+]
+
+
+def test_plain_text() -> None:
+    out = io.StringIO()
+    display.write(EVENTS, out)
+    assert out.getvalue() == "la lune rouge\nmaintenant\n"
+    out = io.StringIO()
+    display.write(EVENTS[:2], out)  # cut off
+    assert out.getvalue() == "la lune\n"
+
+
+def test_the_picture() -> None:
+    picture = display.Picture()
+    for word, event in EVENTS[:3]:
+        picture.add(word, event)
+    console = Console(file=io.StringIO(), width=60)
+    console.print(picture)
+    rows = [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    assert rows == [
+        ["heard", "heads", "written"],
+        ["1", "red", "○·", "··"],
+        ["2", "moon", "●●", "●●", "la", "lune", "rouge"],
+    ]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_drawing(terminal: bool) -> None:
+    console = Console(file=io.StringIO(), width=60, height=20, force_terminal=terminal)
+    display.draw(EVENTS, console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "la lune rouge" in text
+    assert "maintenant" in text
+    assert " 3 " in re.sub("\x1b\\[[0-9;]*m", "", text).replace("\n", " ")  # numbered on
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that has learned nothing but to stop at each word and to say something."""
+    vocabulary = Vocabulary([*SPECIAL, *"abcdefgh", "ij."])
+    config = Config(
+        model=ModelConfig(width=16, ffn=16, heads=2, encoder_layers=1, decoder_layers=1),
+        policy=PolicyConfig(name="wait-k", k=(1,)),
+    )
+    torch.manual_seed(1)
+    fresh = build(config, len(vocabulary), len(vocabulary))
+    with torch.no_grad():
+        fresh.output.weight[: UNK + 1] = 0
+    folder = tmp_path_factory.mktemp("model") / "model"
+    codec = Codec(Pipeline("words"), vocabulary, vocabulary)
+    checkpoint.save(folder, checkpoint.weights_of(fresh), config, codec)
+    return folder
+
+
+@pytest.fixture
+def command(model: Path) -> list[str]:
+    return [sys.executable, "-m", "simultan.cli", "translate", str(model)]
+
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+def test_each_word_comes_before_the_next_is_sent(command: list[str]) -> None:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT, bufsize=0
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for _ in range(3):
+            process.stdin.write(b"a\n")
+            assert process.stdout.read(1)  # blocks until it is there
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        assert process.wait(20) == 130
+        assert rest.endswith(b"\n")
+
+
+def test_end_of_input_and_sentences(command: list[str]) -> None:
+    done = subprocess.run(
+        command, input=b"a b ij. c\nd", capture_output=True, timeout=60, env=ENVIRONMENT, check=True
+    )
+    assert len(done.stdout.splitlines()) == 2  # a full stop ends a sentence, a line does not
+    done = subprocess.run(
+        [*command, "--lines"], input=b"a b c\nd\n", capture_output=True, timeout=60,
+        env=ENVIRONMENT, check=True,
+    )  # fmt: skip
+    assert len(done.stdout.splitlines()) == 2
+    assert done.stderr == b""
+
+
+def test_a_closed_pipe(command: list[str]) -> None:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=ENVIRONMENT, bufsize=0,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b"a\n")
+        process.stdout.read(1)
+        process.stdout.close()
+        for _ in itertools.repeat(None, 50):
+            try:
+                process.stdin.write(b"b c d\n")
+            except BrokenPipeError:  # it has left already
+                break
+        process.stdin.close()
+        assert process.stderr.read() == b""
+        assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--threshold", "2"), "between 0 and 1"),
+        (("--k", "0"), "at least 1"),
+        (("--rule", "wait-k:2"), "needs an offline model"),
+    ],
+)
+def test_bad_settings_are_one_line(
+    model: Path,
+    options: tuple[str, str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["simultan", "translate", str(model), *options])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
