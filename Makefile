@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install --disable-pip-version-check --quiet --constraint const
 INSTALLED := $(VENV)/.installed
 SIMULEVAL := .venv-simuleval
 
-.PHONY: test lint types imports pytest simuleval bench clean
+.PHONY: test lint types imports pytest simuleval demo bench clean
 
 test: lint types imports pytest
 
@@ -42,6 +42,23 @@ $(SIMULEVAL)/.installed: $(INSTALLED) constraints-simuleval.txt
 	$(SIMULEVAL)/bin/pip install --disable-pip-version-check --quiet --no-deps \
 		--requirement constraints-simuleval.txt
 	touch $@
+
+# A toy language, learned in half a minute: the live translation of four sentences, then scores.
+TOY_TEXT := work/toy-text
+TOY := runs/toy/mma-il/final
+
+demo: $(TOY)/config.toml
+	head -n 4 $(TOY_TEXT)/test.en | $(BIN)/simultan translate $(TOY) --lines --show --pace 4
+	$(BIN)/simultan evaluate $(TOY) --source $(TOY_TEXT)/test.en --reference $(TOY_TEXT)/test.fr \
+		--out runs/toy/test | grep -E '^(sentences|bleu|ap|al|laal|dal|seconds_per_target_word) '
+
+$(TOY)/config.toml: | $(INSTALLED)
+	$(BIN)/simultan toy $(TOY_TEXT)
+	$(BIN)/simultan prepare --overwrite --out work/toy --pipeline words --min-count 1 \
+		--source $(TOY_TEXT)/train.en --target $(TOY_TEXT)/train.fr \
+		--valid-source $(TOY_TEXT)/valid.en --valid-target $(TOY_TEXT)/valid.fr
+	@# one thread: so small a model only loses by more
+	OMP_NUM_THREADS=1 $(BIN)/simultan train recipes/toy/mma-il.toml --out $(dir $(TOY))
 
 bench: $(INSTALLED)
 	for bench in benchmarks/*.py; do $(BIN)/python $$bench || exit 1; done

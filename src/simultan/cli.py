@@ -166,7 +166,7 @@ def toy_verb(
 
 @app.command("translate")
 def translate_verb(
-    model: Annotated[str, typer.Argument(help="A model's folder or name.")],
+    model: Annotated[str, typer.Argument(help="A model's folder or name.")] = "",
     show: Annotated[
         bool, typer.Option("--show", help="Draw source, heads and target side by side.")
     ] = False,
@@ -193,6 +193,8 @@ def translate_verb(
     import simultan
     from simultan import display
 
+    if not model:
+        raise ValueError("which model? `make demo` trains one: runs/toy/mma-il/final")
     translator = simultan.load(model)
     session = translator.session(threshold=threshold, k=k, rule=rule, segment=not lines)
     words = display.read_words(sys.stdin.fileno(), pace)
