@@ -192,6 +192,10 @@ def test_simuleval_runs_our_agent(tmp_path: Path, toy: Path) -> None:
     ours = evaluate(
         simultan.load(model), read_lines(source), read_lines(reference), tmp_path / "ours"
     )
+    assert ours.bleu is not None  # it has learned something, and does not wait for the end
+    assert ours.al is not None
+    assert ours.bleu > 25
+    assert ours.al < 4
     assert_same(ours, tmp_path / "theirs" / "scores.tsv")
     their_log, our_log = read_log(tmp_path / "theirs"), read_log(tmp_path / "ours")
     assert_same(score(their_log), tmp_path / "theirs" / "scores.tsv")

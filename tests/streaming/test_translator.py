@@ -1,0 +1,99 @@
+"""A translator: test sets through many rows, rules and beams over a trained offline model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small import ARCHITECTURES, CODEC, POLICIES, feed_all, make, sentence, writes
+
+import simultan
+from simultan import config
+from simultan.config import Config
+from simultan.data.corpus import prepare
+from simultan.data.sources import TextPair
+from simultan.data.toy import write_toy
+from simultan.evaluation.evaluate import evaluate
+from simultan.evaluation.instances import read_lines
+from simultan.streaming.session import Session
+from simultan.streaming.translator import Translator
+from simultan.train.loop import fit
+
+RECIPES = Path(__file__).parents[2] / "recipes" / "toy"
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_test_set_is_its_sentences(policy: str, architecture: str) -> None:
+    model = make(policy, architecture, seed=1)
+    texts = ["", *(sentence(2 + i % 5, i) for i in range(9)), " "]
+    done: list[int] = []
+    found = Translator(model, Config(), CODEC).translate(texts, rows=4, progress=done.append)
+    assert sum(done) == len(texts)
+    for text, translation in zip(texts, found, strict=True):
+        session = Session(model, CODEC)
+        tokens: list[int] = []
+        session.on_token = lambda row, token, heads, tokens=tokens: tokens.append(token)
+        alone = writes(feed_all(session, [text]))
+        words = [(word, write.delay) for write in alone for word in write.text.split()]
+        assert list(zip(translation.words, translation.delays, strict=True)) == words
+        assert translation.tokens == tokens
+        assert len(translation.elapsed) == len(words)
+        source = len(CODEC.encode_source(text))
+        assert all(1 <= delay <= source for delay in translation.token_delays)
+        assert len(translation.heads) == (len(tokens) if model.policy.learned else 0)
+
+
+def test_no_sentences_and_bad_settings() -> None:
+    translator = Translator(make("offline", "transformer"), Config(), CODEC)
+    assert translator.translate([]) == []
+    assert translator.translate([], beam=3) == []
+    with pytest.raises(ValueError, match="choose one"):
+        translator.session(k=2, rule="wait-k:2")
+    with pytest.raises(ValueError, match="whole sentences"):
+        translator.translate(["a"], rule="wait-k:2", beam=2)
+    with pytest.raises(OSError, match="not a model folder"):
+        simultan.load("nowhere")
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The toy language and an offline model of it."""
+    folder = tmp_path_factory.mktemp("toy")
+    write_toy(folder, 3000)
+    train = TextPair(folder / "train.en", folder / "train.fr")
+    prepare(folder / "data", [train], None, pipeline="words", min_count=1)
+    settings = [f"data.folder={folder / 'data'}", "train.updates=250", "train.validate_every=0"]
+    fit(config.load(RECIPES / "offline.toml", settings), folder / "run", tensorboard=False)
+    return folder
+
+
+def test_rules_over_a_trained_model(toy: Path) -> None:
+    translator = simultan.load(toy / "run" / "final")
+    source, reference = (read_lines(toy / f"test.{side}")[:60] for side in ("en", "fr"))
+    scores = {
+        rule: evaluate(translator, source, reference, rule=rule or None)
+        for rule in ("", "wait-k:1", "wait-k:3", "wait-k:99", "static:3,2", "wait-if-worse:1,1",
+                     "wait-if-diff:1,1", "wait-if-diff:4,2")
+    }  # fmt: skip
+    bleu = {rule: score.bleu for rule, score in scores.items()}
+    lag = {rule: score.al for rule, score in scores.items()}
+    assert bleu[""] > 95  # type: ignore[operator]
+    assert (bleu["wait-k:99"], lag["wait-k:99"]) == (bleu[""], lag[""])
+    assert bleu["wait-k:1"] < bleu["wait-k:3"]  # type: ignore[operator]
+    assert lag["wait-k:1"] == pytest.approx(1.0, abs=0.3)
+    assert lag["wait-k:3"] == pytest.approx(3.0, abs=0.3)
+    assert lag["wait-if-diff:1,1"] < lag["wait-if-diff:4,2"] < lag[""]  # type: ignore[operator]
+    assert all(score.al <= lag[""] for score in scores.values())  # type: ignore[operator]
+    assert bleu["wait-if-worse:1,1"] > bleu["wait-k:1"]  # type: ignore[operator]
+
+
+def test_beams_over_a_trained_model(toy: Path) -> None:
+    translator = simultan.load(toy / "run" / "final")
+    source = read_lines(toy / "test.en")[:40]
+    greedy, beams = translator.translate(source), translator.translate(source, beam=4, rows=32)
+    same = sum(a.words == b.words for a, b in zip(greedy, beams, strict=True))
+    assert same > 35
+    for one, other in zip(greedy, beams, strict=True):
+        if one.words == other.words:
+            assert (one.delays, one.token_delays) == (other.delays, other.token_delays)
