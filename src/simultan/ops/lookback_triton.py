@@ -22,6 +22,9 @@ from simultan.ops.alignment_triton import check_source, compose
 
 # An energy past the source's end (its negative: a maximum there); inf would make inf - inf.
 LOWEST = tl.constexpr(-1e30)
+# Energies of a row that lie closer together than this need no running maximum: exp(-50) is far
+# from underflow, and plain sums scan twice as fast.
+SPAN = tl.constexpr(50.0)
 
 
 @triton.jit
@@ -57,12 +60,18 @@ def infinite_forward(  # type: ignore[no-untyped-def]
     inside = j < length
     alpha = tl.load(ALPHA + at, mask=inside, other=0.0)
     u = tl.load(U + at, mask=inside, other=LOWEST)
-    u_next = tl.load(U + at + 1, mask=j < length - 1, other=LOWEST)
-    m, s = tl.associative_scan((u, tl.full(u.shape, 1.0, u.dtype)), 1, add_exponentials)
-    keep = s / (s + tl.exp(u_next - m))
-    _, mass = tl.associative_scan((keep, alpha), 1, compose, reverse=True)
-    beta = tl.where(inside, tl.exp(u - m) / s * mass, 0.0)
-    tl.store(BETA + at, beta, mask=(row < N) & (j < S))
+    top = tl.max(u, 1)[:, None]
+    if tl.max(top - tl.min(tl.where(inside, u, top), 1)[:, None]) < SPAN:
+        e = tl.exp(u - top)
+        mass = tl.cumsum(alpha / tl.cumsum(e, 1), 1, reverse=True)
+        beta = e * mass
+    else:
+        u_next = tl.load(U + at + 1, mask=j < length - 1, other=LOWEST)
+        m, s = tl.associative_scan((u, tl.full(u.shape, 1.0, u.dtype)), 1, add_exponentials)
+        keep = s / (s + tl.exp(u_next - m))
+        _, mass = tl.associative_scan((keep, alpha), 1, compose, reverse=True)
+        beta = tl.exp(u - m) / s * mass
+    tl.store(BETA + at, tl.where(inside, beta, 0.0), mask=(row < N) & (j < S))
 
 
 @triton.jit
@@ -77,14 +86,24 @@ def infinite_backward(  # type: ignore[no-untyped-def]
     alpha = tl.load(ALPHA + at, mask=inside, other=0.0)
     g = tl.load(G + at, mask=inside, other=0.0)
     u = tl.load(U + at, mask=inside, other=LOWEST)
-    u_next = tl.load(U + at + 1, mask=j < length - 1, other=LOWEST)
-    m, s, t = tl.associative_scan((u, tl.full(u.shape, 1.0, u.dtype), g), 1, add_weighted)
-    mean = t / s
-    keep = s / (s + tl.exp(u_next - m))
-    _, mass, mass_mean = tl.associative_scan(
-        (keep, alpha, alpha * mean), 1, compose_two, reverse=True
-    )
-    du = tl.exp(u - m) / s * (g * mass - mass_mean)
+    top = tl.max(u, 1)[:, None]
+    if tl.max(top - tl.min(tl.where(inside, u, top), 1)[:, None]) < SPAN:
+        e = tl.exp(u - top)
+        s = tl.cumsum(e, 1)
+        mean = tl.cumsum(e * g, 1) / s
+        share = alpha / s
+        mass = tl.cumsum(share, 1, reverse=True)
+        mass_mean = tl.cumsum(share * mean, 1, reverse=True)
+        du = e * (g * mass - mass_mean)
+    else:
+        u_next = tl.load(U + at + 1, mask=j < length - 1, other=LOWEST)
+        m, s, t = tl.associative_scan((u, tl.full(u.shape, 1.0, u.dtype), g), 1, add_weighted)
+        mean = t / s
+        keep = s / (s + tl.exp(u_next - m))
+        _, mass, mass_mean = tl.associative_scan(
+            (keep, alpha, alpha * mean), 1, compose_two, reverse=True
+        )
+        du = tl.exp(u - m) / s * (g * mass - mass_mean)
     stored = (row < N) & (j < S)
     tl.store(DALPHA + at, tl.where(inside, mean, 0.0), mask=stored)
     tl.store(DU + at, tl.where(inside, du, 0.0), mask=stored)

@@ -98,7 +98,8 @@ class Step:
             for batch in batches
         ]
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=earlier):
+        # thread_local: the thread that prefetches batches may pin memory meanwhile
+        with torch.cuda.graph(graph, pool=earlier, capture_error_mode="thread_local"):
             self._update(places)
         return Recording(graph, places)
 
