@@ -6,7 +6,7 @@ from test_streaming_parity import ARCHITECTURES, POLICIES, VARIANTS, draw, make,
 
 from simultan.data.batching import Batch
 from simultan.model import TranslationModel
-from simultan.model.maps import Joined, Packed, Plain
+from simultan.model.maps import Joined, Packed, Plain, Slabs
 
 
 def soft(policy: str, architecture: str, variant: str = "plain") -> TranslationModel:
@@ -69,7 +69,7 @@ def test_packed_is_linear(rows: int, threads: int) -> None:
         x = torch.randn(rows, 24)
         with torch.no_grad():
             for linears in ([narrow], [wide], [narrow, wide]):
-                packed = Packed(*linears)(x)
+                packed = Packed(*linears, slabs=Slabs())(x)
                 torch.testing.assert_close(packed, Plain(*linears)(x), rtol=1e-4, atol=1e-5)
                 torch.testing.assert_close(packed, Joined(*linears)(x), rtol=1e-4, atol=1e-5)
     finally:

@@ -1,24 +1,50 @@
 """A Transformer's stream of a single row: Python numbers instead of index tensors and masks.
 
 The same computation as the methods for many rows, and on the same state; the tests hold it to
-that. For one row the small operations around the matrices would cost as much as the matrices.
+that. Every weight is read once for a single token, which leaves the processor's caches empty:
+the small operations between the matrices are dear, so there are as few of them as possible.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from simultan.model.attention import MonotonicAttention, rotate
+from simultan.model.maps import Map
 from simultan.model.policy import visible
 from simultan.model.state import Cache, DecoderState, EncoderState, Step
 
 if TYPE_CHECKING:
-    from simultan.model.transformer import DecoderLayer, EncoderLayer, Residual, Transformer
+    from simultan.model.transformer import DecoderLayer, EncoderLayer, Transformer
+
+_MASK = 512  # source tokens; the masks of shorter sources are kept
+Norm = tuple[Any, ...]  # the arguments of torch.layer_norm after x
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What a step needs of a layer: looking it up in modules takes time, too."""
+
+    pre: bool
+    heads: int
+    norm: Norm
+    qkv: Map
+    output: Map
+    ffn_norm: Norm
+    inner: Map
+    outer: Map
+    cross: MonotonicAttention | None  # of a decoder
+    cross_norm: Norm
+    energy_bias: Tensor | None
+    scale: float  # of energies
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +54,43 @@ class Span:
     slot: int  # of the first new one
     count: int
     first: int  # the first slot that any of them sees
-    hidden: Tensor | None  # [C, N] what they do not see from there on; None: they see all
+    mask: Tensor | None  # [C, N] 0 or -inf from there on; None: they see all
     positions: Tensor | None  # [1, C] absolute, if attention rotates
+
+
+def encoder_blocks(layers: Sequence[EncoderLayer]) -> list[Block]:
+    """An encoder as it is now."""
+    return [_block(layer, None, ()) for layer in layers]
+
+
+def decoder_blocks(layers: Sequence[DecoderLayer]) -> list[Block]:
+    """A decoder as it is now."""
+    return [_block(layer, layer.cross, _norm(layer.cross_residual.norm)) for layer in layers]
+
+
+def _block(
+    layer: EncoderLayer | DecoderLayer, cross: MonotonicAttention | None, cross_norm: Norm
+) -> Block:
+    attention, ffn = layer.attention, layer.ffn
+    bias = None if cross is None else cross.energy_bias
+    return Block(
+        pre=layer.attention_residual.pre,
+        heads=attention.heads,
+        norm=_norm(layer.attention_residual.norm),
+        qkv=attention.qkv_map,
+        output=attention.output_map,
+        ffn_norm=_norm(layer.ffn_residual.norm),
+        inner=ffn.inner_map,
+        outer=ffn.outer_map,
+        cross=cross,
+        cross_norm=cross_norm,
+        energy_bias=None if bias is None else bias.detach(),
+        scale=1.0 / math.sqrt(ffn.outer.out_features // attention.heads),
+    )
+
+
+def _norm(norm: nn.LayerNorm) -> Norm:
+    return norm.normalized_shape, norm.weight.detach(), norm.bias.detach(), norm.eps, False
 
 
 def encode(model: Transformer, tokens: Tensor, row: int, state: EncoderState) -> Tensor:
@@ -38,15 +99,15 @@ def encode(model: Transformer, tokens: Tensor, row: int, state: EncoderState) ->
     start = state.length[row]
     span = _span(model, state.cache, row, start, len(tokens))
     x = model.source_embedding.at(tokens, start)
-    for index, layer in enumerate(model.encoder_layers):
-        x = _look_back(layer, x, state.cache.row(index, row), span)
-        x = _feed_forward(layer, x)
-    return _normalise(model.encoder_norm, x)
+    for index, block in enumerate(state.blocks):
+        x = _look_back(block, x, state.cache.row(index, row), span)
+        x = _feed_forward(block, x)
+    return model.encoder_norm(x)
 
 
 def step(model: Transformer, token: int, row: int, state: DecoderState, threshold: float) -> Step:
     """TranslationModel.step for one row."""
-    blocked = Step([], state.hidden.new_zeros(0, model.output.out_features), state.trial[:0])
+    blocked = Step([], state.nothing, state.trial[:0])
     waiting = state.layer[row]
     if waiting >= 0:
         x, asked = state.hidden[row : row + 1], state.query[row : row + 1]
@@ -58,47 +119,48 @@ def step(model: Transformer, token: int, row: int, state: DecoderState, threshol
         x = asked = model.target_embedding.at(tokens, state.length[row])
         stopped = []
     trial = _where_heads_stand(model, row, state)
-    assert state.target is not None
-    span = _span(model, state.target, row, state.length[row], 1)
-    limit = math.log(threshold / (1 - threshold))
-    layers = model.decoder_layers
-    for index in range(max(0, waiting), len(layers)):
-        layer = layers[index]
-        cross = layer.cross
+    target, source = state.target, state.source
+    assert target is not None
+    span = _span(model, target, row, state.length[row], 1)
+    base, limit = source.base[row], math.log(threshold / (1 - threshold))
+    for index in range(max(0, waiting), len(state.blocks)):
+        block = state.blocks[index]
+        cross = block.cross
+        assert cross is not None
         if index != waiting:
-            x = _look_back(layer, x, state.target.row(index, row), span)
-            asked = cross.ask(_before(layer.cross_residual, x))
+            x = _look_back(block, x, target.row(index, row), span)
+            asked = cross.ask(torch.layer_norm(x, *block.cross_norm) if block.pre else x)
             stopped = [False] * cross.selecting_heads
         if cross.selecting_heads:
-            _scan(cross, asked, index, row, state, trial[index], stopped, limit)
+            _scan(block, asked, index, row, state, trial[index], stopped, limit)
             if not all(stopped):
                 _wait(index, row, state, x, asked, trial, stopped)
                 return blocked
         stops = trial[index if model.policy.every_head else 0]
-        base = state.source.base[row]
-        context = _read(cross, asked, state.source.row(index, row), [at - base for at in stops])
-        x = _after(layer.cross_residual, x, cross.output_map(context))
-        x = _feed_forward(layer, x)
+        context = _read(cross, asked, source.row(index, row), [at - base for at in stops])
+        x = cross.output_map(context).add_(x)
+        if not block.pre:
+            x = torch.layer_norm(x, *block.cross_norm)
+        x = _feed_forward(block, x)
         state.evaluations += 1
     state.layer[row] = -1
     positions = torch.tensor([trial], device=x.device)
     state.trial[row] = positions[0]
-    return Step([row], model.project(_normalise(model.decoder_norm, x)), positions)
+    return Step([row], model.project(model.decoder_norm(x)), positions)
 
 
 def _where_heads_stand(model: Transformer, row: int, state: DecoderState) -> list[list[int]]:
     """[L, H]: as far as this step has come, or where they scan from."""
-    trial = state.trial[row].tolist()
-    if not model.policy.learned:
-        return trial
     known, floor = state.layer[row] + 1, state.floor[row]
-    for index, heads in enumerate(state.positions[row, known:].tolist(), known):
-        trial[index] = [max(at, floor) for at in heads]
-    return trial
+    if not model.policy.learned:
+        return state.trial[row].tolist()
+    trial = state.trial[row].tolist()[:known] if known else []
+    committed = state.positions[row].tolist()[known:]
+    return trial + [[max(at, floor) for at in heads] for heads in committed]
 
 
 def _scan(
-    cross: MonotonicAttention,
+    block: Block,
     asked: Tensor,
     index: int,
     row: int,
@@ -108,15 +170,21 @@ def _scan(
     limit: float,
 ) -> None:
     """policy.scan: moves the heads of one layer that have not stopped."""
-    assert state.selection is not None
-    available = state.available[row]
+    cross, selection = block.cross, state.selection
+    assert cross is not None
+    assert selection is not None
     first = min(at for at, done in zip(trial, stopped, strict=True) if not done)
-    count = available - first
+    count = state.available[row] - first
     if count <= 0:
         return
-    keys = state.selection.row(index, row)[0].narrow(1, first - state.selection.base[row], count)
-    energy = cross.energy(cross.selection(asked)[0], keys).flatten(1).tolist()
-    for head, values in enumerate(energy):
+    keys = selection.row(index, row)[0, 0].narrow(1, first - selection.base[row], count)
+    query = asked[0, : cross.select_width].view(cross.selecting_heads, 1, -1)
+    if cross.energy_gain is None and block.energy_bias is not None:
+        scale = block.scale
+        energy = torch.baddbmm(block.energy_bias, query, keys.transpose(1, 2), alpha=scale).tolist()
+    else:
+        energy = cross.energy(query, keys).tolist()
+    for head, (values,) in enumerate(energy):
         if stopped[head]:
             continue
         at = trial[head] - first
@@ -145,34 +213,40 @@ def _wait(
 
 
 def _read(cross: MonotonicAttention, asked: Tensor, source: Tensor, stops: list[int]) -> Tensor:
-    """Attention over the source [K, H, N, D] up to each head's stop -> [1, D]."""
-    heads, lookback = cross.heads, cross.policy.lookback
+    """Attention over the source [K, 1, H, N, D] up to each head's stop -> [1, D]."""
+    heads, lookback, device = cross.heads, cross.policy.lookback, source.device
     low, last = min(stops), max(stops)
     if not cross.soft:
         if low == last:
-            return source[0, :, low].reshape(1, -1)
-        index = torch.arange(heads, device=source.device)
-        return source[0][index, torch.tensor(stops, device=source.device)].view(1, -1)
+            return source[0, 0, :, low].reshape(1, -1)
+        values = source[0, 0][
+            torch.arange(heads, device=device), torch.tensor(stops, device=device)
+        ]
+        return values.view(1, -1)
     first = 0 if lookback is None else max(0, low - lookback + 1)
-    hidden = None
+    count = last + 1 - first
+    mask = None
     if low != last:
-        at = torch.tensor(stops, device=source.device).view(-1, 1, 1)
-        positions = torch.arange(first, last + 1, device=source.device)
-        hidden = positions > at
-        if lookback is not None:
-            hidden |= positions <= at - lookback
-    query = asked[0, cross.select_width :].view(heads, 1, -1)
-    seen = source.narrow(2, first, last + 1 - first)
-    return _attend(query, seen, hidden).view(1, -1)
+        if lookback is None and count <= _MASK:
+            mask = _mask(tuple([last - at for at in stops]), asked.dtype, device)
+            mask = mask.narrow(3, _MASK - count, count)
+        else:
+            seen = visible(torch.tensor(stops, device=device) - first, count, lookback)
+            mask = _additive(seen, asked.dtype).view(1, heads, 1, count)
+    query = asked[0, cross.select_width :].view(1, heads, 1, -1)
+    keys, values = source.narrow(3, first, count).unbind(0)
+    return F.scaled_dot_product_attention(query, keys, values, mask).view(1, -1)
 
 
-def _attend(query: Tensor, cached: Tensor, hidden: Tensor | None) -> Tensor:
-    """query [H, C, D] over keys and values [2, H, N, D] -> [H, C, D]"""
-    keys, values = cached.unbind(0)
-    scores = torch.bmm(query * (1.0 / math.sqrt(query.shape[-1])), keys.transpose(1, 2))
-    if hidden is not None:
-        scores.masked_fill_(hidden, -torch.inf)
-    return torch.bmm(torch.softmax(scores, -1), values)
+@lru_cache(maxsize=256)
+def _mask(short: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """[1, H, 1, N]: head h does not see the last short[h] of N tokens."""
+    stops = _MASK - 1 - torch.tensor(short, device=device)
+    return _additive(visible(stops, _MASK, None), dtype).view(1, len(short), 1, _MASK)
+
+
+def _additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
 
 
 def _span(model: Transformer, cache: Cache, row: int, start: int, count: int) -> Span:
@@ -183,44 +257,36 @@ def _span(model: Transformer, cache: Cache, row: int, start: int, count: int) ->
         cache.reserve([row], [start + count], lambda _: oldest)
     slot = start - cache.base[row]
     first = oldest - cache.base[row] if window else 0
-    device, hidden, positions = cache.data.device, None, None
+    device, mask, positions = cache.data.device, None, None
     if count > 1:
         new = torch.arange(slot - first, slot - first + count, device=device)
-        hidden = ~visible(new, slot - first + count, window or None)
+        mask = _additive(visible(new, slot - first + count, window or None), cache.data.dtype)
     if model.rotary:
         positions = torch.arange(start, start + count, device=device)[None]
-    return Span(slot, count, first, hidden, positions)
+    return Span(slot, count, first, mask, positions)
 
 
-def _look_back(layer: EncoderLayer | DecoderLayer, x: Tensor, cached: Tensor, span: Span) -> Tensor:
-    """Self-attention of new positions x [C, D] over the cache [2, H, N, D]."""
-    attention, residual, count = layer.attention, layer.attention_residual, span.count
-    qkv = attention.qkv_map(_before(residual, x)).view(count, 3, attention.heads, -1)
-    qkv = qkv.permute(1, 2, 0, 3)
+def _look_back(block: Block, x: Tensor, cached: Tensor, span: Span) -> Tensor:
+    """Self-attention of new positions x [C, D] over the cache [2, 1, H, N, D]."""
+    count = span.count
+    qkv = block.qkv(torch.layer_norm(x, *block.norm) if block.pre else x)
+    if count == 1:
+        qkv = qkv.view(3, 1, block.heads, 1, -1)
+    else:
+        qkv = qkv.view(1, count, 3, block.heads, -1).permute(2, 0, 3, 1, 4)
     if span.positions is not None:
-        qkv = torch.cat([rotate(qkv[:2], span.positions), qkv[2:]])
-    cached.narrow(2, span.slot, count).copy_(qkv[1:])
-    seen = cached.narrow(2, span.first, span.slot + count - span.first)
-    context = _attend(qkv[0], seen, span.hidden).transpose(0, 1).reshape(count, -1)
-    return _after(residual, x, attention.output_map(context))
+        turned = rotate(qkv[:2].flatten(0, 1), span.positions).view_as(qkv[:2])
+        qkv = torch.cat([turned, qkv[2:]])
+    cached.narrow(3, span.slot, count).copy_(qkv[1:])
+    keys, values = cached.narrow(3, span.first, span.slot + count - span.first).unbind(0)
+    context = F.scaled_dot_product_attention(qkv[0], keys, values, span.mask)
+    if count > 1:
+        context = context.transpose(1, 2)
+    x = block.output(context.reshape(count, -1)).add_(x)
+    return x if block.pre else torch.layer_norm(x, *block.norm)
 
 
-def _feed_forward(layer: EncoderLayer | DecoderLayer, x: Tensor) -> Tensor:
-    residual = layer.ffn_residual
-    return _after(residual, x, layer.ffn.step(_before(residual, x)))
-
-
-def _before(residual: Residual, x: Tensor) -> Tensor:
-    return _normalise(residual.norm, x) if residual.pre else x
-
-
-def _after(residual: Residual, x: Tensor, update: Tensor) -> Tensor:
-    x = update.add_(x)
-    return x if residual.pre else _normalise(residual.norm, x)
-
-
-def _normalise(norm: nn.Module, x: Tensor) -> Tensor:
-    if not isinstance(norm, nn.LayerNorm) or x.is_cuda:
-        return norm(x)
-    # the module's own call costs more than the operation
-    return torch.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps, False)
+def _feed_forward(block: Block, x: Tensor) -> Tensor:
+    y = block.inner(torch.layer_norm(x, *block.ffn_norm) if block.pre else x)
+    x = block.outer(y.relu_()).add_(x)
+    return x if block.pre else torch.layer_norm(x, *block.ffn_norm)

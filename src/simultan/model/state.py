@@ -7,10 +7,14 @@ the slot it lies in is position - base, because a windowed model drops what it c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from simultan.model.one_row import Block
 
 
 class Cache:
@@ -30,12 +34,12 @@ class Cache:
         return self.data.shape[4]
 
     def row(self, layer: int, row: int) -> Tensor:
-        """One row of one layer [K, H, N, D], a view."""
+        """One row of one layer [K, 1, H, N, D], a view."""
         if self.viewed is not self.data:
             self.viewed, self.views = self.data, {}
         view = self.views.get((layer, row))
         if view is None:
-            view = self.views[layer, row] = self.data[layer, :, row]
+            view = self.views[layer, row] = self.data[layer, :, row : row + 1]
         return view
 
     def reserve(
@@ -105,6 +109,7 @@ class EncoderState:
     length: list[int]  # tokens encoded
     cache: Cache | None = None  # transformer
     recurrent: tuple[Tensor, Tensor] | None = None  # h, c [L, B, D]
+    blocks: list[Block] = field(default_factory=list)  # transformer: its layers, for one row
 
 
 @dataclass
@@ -124,10 +129,12 @@ class DecoderState:
     hidden: Tensor  # [B, D] what it brought there
     query: Tensor  # [B, Q] its queries there: to select by, then to attend by
     stopped: Tensor  # [B, H] the heads of that layer that need no more source
+    nothing: Tensor  # [0, V] the logits of a step that waits
     trial: Tensor  # [B, L, H] positions, for this step, as far as they are known
     target: Cache | None = None  # transformer: self-attention
     recurrent: tuple[Tensor, Tensor] | None = None  # h, c [L, B, D], committed
     recurrent_next: tuple[Tensor, Tensor] | None = None  # h, c after the step under way
+    blocks: list[Block] = field(default_factory=list)  # transformer: its layers, for one row
     evaluations: int = 0  # decoder layers evaluated, over all rows: the cost of a stream
 
 

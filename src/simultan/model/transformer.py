@@ -260,13 +260,16 @@ class Transformer(TranslationModel):
         weight = self.output.weight
         size = weight.shape[1] // self.heads
         return EncoderState(
-            [0] * rows, cache=Cache(len(self.encoder), 2, rows, self.heads, size, weight)
+            [0] * rows,
+            cache=Cache(len(self.encoder), 2, rows, self.heads, size, weight),
+            blocks=one_row.encoder_blocks(self.encoder_layers),
         )
 
     def prepare_target(self, rows: int, state: DecoderState) -> None:
         weight = self.output.weight
         size = weight.shape[1] // self.decoder_heads
         state.target = Cache(len(self.decoder), 2, rows, self.decoder_heads, size, weight)
+        state.blocks = one_row.decoder_blocks(self.decoder_layers)
 
     def encode_more(
         self, tokens: Tensor, counts: Sequence[int], rows: Sequence[int], state: EncoderState

@@ -176,6 +176,7 @@ class TranslationModel(nn.Module, Mapped, ABC):
             hidden=weight.new_zeros(rows, weight.shape[1]),
             query=weight.new_zeros(rows, asked),
             stopped=torch.zeros(rows, heads, dtype=torch.bool, device=device),
+            nothing=weight.new_zeros(0, len(weight)),
             trial=torch.zeros(rows, layers, heads, dtype=torch.long, device=device),
         )
         self.prepare_target(rows, decoder)
