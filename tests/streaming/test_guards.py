@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -61,26 +63,28 @@ def test_an_unpunctuated_segment_is_cut() -> None:
     assert Session(model, CODEC, segment=True).longest == LONGEST_SEGMENT
 
 
+@pytest.mark.parametrize("longest", [3, 17])
 @pytest.mark.parametrize("policy", ["mma-h", "mma-il", "wait-k", "offline"])
 def test_a_windowed_model_is_cut_only_where_it_writes_nothing(
-    policy: str, monkeypatch: pytest.MonkeyPatch
+    policy: str, longest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simultan.streaming.session.LONGEST_SEGMENT", 40)
-    text = " ".join("abcdef"[i * i % 6] for i in range(100))
-    for seed in range(3):
-        model = make(policy, "transformer", seed, end=0.0, window=4)
+    monkeypatch.setattr("simultan.streaming.session.LONGEST_SEGMENT", longest)
+    for seed, end in itertools.product(range(6), (0.0, 5.0)):
+        model = make(policy, "transformer", seed, end=end, window=4)
+        letters = torch.randint(6, (40,), generator=torch.Generator().manual_seed(seed))
+        text = " ".join("abcdef"[i] for i in letters)
         results = []
-        for size in (1, 7, 100):
+        for size in (1, 7, 40):
             words = text.split()
-            chunks = [" ".join(words[i : i + size]) for i in range(0, 100, size)]
+            chunks = [" ".join(words[i : i + size]) for i in range(0, 40, size)]
             events = feed_all(Session(model, WORDS, segment=True), chunks)
             results.append([event for event in events if event != Read()])
         assert results[0] == results[1] == results[2]
         ends = [event.words for event in results[0] if isinstance(event, End)]
         if policy == "wait-k":
-            assert ends == [100]
+            assert ends == [40]
         if policy == "offline":
-            assert ends == [40, 80, 100]
+            assert ends == [*range(longest, 40, longest), 40]
 
 
 def sizes(session: Session) -> list[int]:
@@ -91,7 +95,7 @@ def sizes(session: Session) -> list[int]:
     return [cache.data.shape[4] for cache in caches if cache is not None] + [len(x) for x in lists]
 
 
-@pytest.mark.parametrize(("end", "seed", "words"), [(0.0, 9, 10_000), (9.0, 1, 20_000)])
+@pytest.mark.parametrize(("end", "seed", "words"), [(0.0, 9, 20_000), (9.0, 1, 20_000)])
 def test_memory_is_flat(end: float, seed: int, words: int) -> None:
     """No sentence end for ever; one model writes, the other only says "end", much too early."""
     model = make("mma-h", "transformer", seed, end=end, window=4).float()

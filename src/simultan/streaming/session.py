@@ -215,7 +215,9 @@ class Session:
         """The tokens of the next words; end-of-sequence last, if the segment ends there."""
         state, decoder = self.rows[row], self.state.decoder
         length = decoder.available[row]
-        start = max(state.reached, decoder.floor[row]) if self.endless else 0
+        start = 0
+        if self.endless:  # what counts is how much was read since the heads last moved on
+            start = length if state.held else max(state.reached, decoder.floor[row])
         room = start + self.longest - length if self.segment else CHUNK
         tokens: list[int] = []
         end = not state.queue or room <= 0
