@@ -61,11 +61,11 @@ def test_prepared_is_unprepared(policy: str, architecture: str, variant: str) ->
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("rows", [1, 2, 5])
 def test_packed_is_linear(rows: int, threads: int) -> None:
-    """Narrow and wide, alone and side by side; a single thread has a kernel of its own."""
+    """Narrow and wide, alone and side by side, of any number of outputs."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        narrow, wide = torch.nn.Linear(24, 40), torch.nn.Linear(24, 1100, bias=False)
+        narrow, wide = torch.nn.Linear(24, 40), torch.nn.Linear(24, 1101, bias=False)
         x = torch.randn(rows, 24)
         with torch.no_grad():
             for linears in ([narrow], [wide], [narrow, wide]):
