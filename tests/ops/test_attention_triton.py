@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from simultan import ops
 from simultan.ops import Backend, masked_attention
+from simultan.ops.attention_triton import HEAD_SIZES
 
 pytest.importorskip("triton", reason="Triton is only made for Linux")
 
@@ -64,7 +64,7 @@ def test_stops_equal_the_reference(source: int, target: int) -> None:
 @pytest.mark.usefixtures("poisoned")
 def test_every_head_size() -> None:
     torch.manual_seed(0)
-    for size in ops.HEAD_SIZES:
+    for size in HEAD_SIZES:
         assert_equal(inputs(1, 3, 5, 20, size), torch.tensor([[11]], device=DEVICE))
 
 
@@ -146,26 +146,13 @@ def test_half_precision_is_as_exact_as_the_reference() -> None:
         assert (b - e).norm() < 2 * (a - e).norm()
 
 
-def test_auto_takes_the_kernel_where_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    from simultan.ops import attention_triton
-
-    called = []
-
-    def kernel(q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None) -> Tensor:
-        called.append(q.dtype)
-        return q
-
-    monkeypatch.setattr(attention_triton, "masked_attention", kernel)
+def test_auto_takes_the_kernel_where_it_fits() -> None:
+    from simultan.ops.attention_triton import fits
 
     def taken(target: int, source: int, size: int, dtype: torch.dtype = torch.float32) -> bool:
-        called.clear()
-        q, k, v = (x.to(dtype) for x in inputs(1, 1, target, source, size))
-        masked_attention(q, k, v, torch.tensor([[0]], device=DEVICE))
-        return bool(called)
+        q, k, _ = (x.to(dtype) for x in inputs(1, 1, target, source, size))
+        return fits(q, k)
 
-    if DEVICE == "cpu":
-        assert not taken(8, 8, 16)
-        monkeypatch.setattr(ops, "_use_triton", lambda x, backend: True)  # as if on a GPU
     assert taken(1, 64, 16)
     assert taken(64, 1, 128)
     assert taken(25, 25, 128, torch.bfloat16)
@@ -174,9 +161,28 @@ def test_auto_takes_the_kernel_where_it_fits(monkeypatch: pytest.MonkeyPatch) ->
     assert not taken(8, 8, 256)
     assert not taken(8, 8, 48)
     assert not taken(8, 8, 16, torch.float64)
-    with torch.autocast(DEVICE, torch.bfloat16):
-        assert taken(8, 8, 16)
-    assert called == [torch.bfloat16]
+
+
+@pytest.mark.parametrize(("target", "source", "size"), [(70, 70, 16), (9, 80, 16), (8, 8, 48)])
+def test_sizes_beyond_the_kernel_equal_the_reference(target: int, source: int, size: int) -> None:
+    """Behind the same operation, so that a compiled model has one graph for all lengths."""
+    torch.manual_seed(0)
+    from simultan.ops import attention_triton
+
+    qkv = inputs(2, 2, target, source, size)
+    lengths = torch.tensor([source, source // 2], device=DEVICE)
+    stops = waitk(3, target, lengths)
+    stops[1, 0] = -1  # sees nothing
+    weights = torch.randn(qkv[0].shape, device=DEVICE)
+    for where in (stops, (lengths - 1)[:, None], *([None] if target == source else [])):
+        leaves = [x.detach().double().requires_grad_() for x in qkv]
+        expected = masked_attention(*leaves, where, backend="reference")
+        exact = (expected, *torch.autograd.grad((expected * weights).sum(), leaves))
+        leaves = [x.detach().requires_grad_() for x in qkv]
+        actual = attention_triton.masked_attention(*leaves, where)
+        found = (actual, *torch.autograd.grad((actual * weights).sum(), leaves))
+        for e, a in zip(exact, found, strict=True):
+            assert (a - e).norm() < 1e-5 * e.norm()
 
 
 @pytest.mark.parametrize(("target", "source", "size"), [(65, 8, 16), (8, 65, 16), (8, 8, 48)])

@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from simultan.ops import reference
@@ -21,9 +20,6 @@ from simultan.ops import reference
 __all__ = ["Backend", "expected_alignment", "expected_attention", "masked_attention"]
 
 Backend = Literal["auto", "reference", "triton"]
-
-MAX_BLOCK = 64  # tokens: what a program of the attention kernel holds at once
-HEAD_SIZES = (16, 32, 64, 128)
 
 
 def expected_alignment(
@@ -79,31 +75,24 @@ def masked_attention(
     """Softmax attention in which query i of row b sees the keys j <= stops[b, i].
 
     q [B, H, T, D], k and v [B, H, S, D], stops [B, T] or [B, 1] -> [B, H, T, D]; None is causal
-    self-attention, j <= i. A query that sees nothing gets 0. "auto" takes the kernel on a GPU for
-    T and S up to 64 and D = 16, 32, 64 or 128, else PyTorch's own attention; the kernel gives
-    its output and gradients in the memory order [B, N, H, D].
+    self-attention, j <= i. A query that sees nothing gets 0. On a GPU "auto" gives short
+    sequences (T and S up to 64, D = 16, 32, 64 or 128) to a kernel made for them and the others
+    to PyTorch's attention, behind one operation: torch.compile sees the same graph for both.
     """
     q, k, v = (_autocast(x) for x in (q, k, v))
     _check_attention(q, k, v, stops)
-    fits = max(q.shape[2], k.shape[2]) <= MAX_BLOCK and q.shape[3] in HEAD_SIZES
-    fits = fits and q.dtype != torch.float64
-    if _use_triton(q, backend) and (fits or backend == "triton"):
-        if not fits:
-            raise ValueError(
-                f"queries {tuple(q.shape)} and keys {tuple(k.shape)} in {q.dtype}: the kernel"
-                f" takes at most {MAX_BLOCK} tokens, heads of {HEAD_SIZES} and no float64;"
-                " backend 'auto' takes any"
-            )
-        from simultan.ops.attention_triton import masked_attention as attend
+    if not _use_triton(q, backend):
+        return reference.masked_attention(q, k, v, stops)
+    from simultan.ops.attention_triton import fits
+    from simultan.ops.attention_triton import masked_attention as attend
 
-        return attend(q, k, v, stops)
-    if stops is None:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    blind = (stops < 0)[:, None, :, None]
-    visible = torch.arange(k.shape[2], device=k.device) <= stops[:, None, :, None]
-    # a row without a key is a row of NaN in some of PyTorch's backends: all keys, then 0
-    context = F.scaled_dot_product_attention(q, k, v, attn_mask=visible | blind)
-    return context.masked_fill(blind, 0.0)
+    if backend == "triton" and not fits(q, k):
+        raise ValueError(
+            f"queries {tuple(q.shape)} and keys {tuple(k.shape)} in {q.dtype}: the kernel"
+            " takes at most 64 tokens, heads of 16, 32, 64 or 128 and no float64;"
+            " backend 'auto' takes any"
+        )
+    return attend(q, k, v, stops)
 
 
 def _autocast(x: Tensor) -> Tensor:

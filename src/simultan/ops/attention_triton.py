@@ -16,6 +16,10 @@ import triton.language as tl
 from torch import Tensor
 from torch.library import custom_op
 
+from simultan.ops import reference
+
+MAX_BLOCK = 64
+HEAD_SIZES = (16, 32, 64, 128)
 # lengths change from batch to batch: one that happens to divide by 16 is no reason to recompile
 LENGTHS = ["STOP_B", "STOP_T", "T", "S"]
 
@@ -94,6 +98,12 @@ def attention_backward(  # type: ignore[no-untyped-def]
     store_tile(DK, dk, b, h, j, d, S, H, D)
 
 
+def fits(q: Tensor, k: Tensor) -> bool:
+    """Whether a program can hold the sequence; only outside of a trace are sizes numbers."""
+    length = max(q.shape[2], k.shape[2])
+    return length <= MAX_BLOCK and q.shape[3] in HEAD_SIZES and q.dtype != torch.float64
+
+
 def _blocks(q: Tensor, k: Tensor) -> dict[str, Any]:
     size = q.shape[-1]
     target, source = (max(16, triton.next_power_of_2(x.shape[2])) for x in (q, k))
@@ -122,8 +132,10 @@ def _stop_strides(stops: Tensor | None, q: Tensor) -> tuple[int, ...]:
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None) -> Tensor:
-    q, k, v = _rows(q), _rows(k), _rows(v)
     out = _empty(q)
+    if not fits(q, k):
+        return out.copy_(reference.masked_attention(q, k, v, stops))
+    q, k, v = _rows(q), _rows(k), _rows(v)
     attention_forward[(q.shape[0] * q.shape[1],)](
         q, k, v, stops, out,
         *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *_stop_strides(stops, q),
@@ -135,8 +147,11 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None) -> Tensor:
 def _backward(
     q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None, g: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    q, k, v, g = _rows(q), _rows(k), _rows(v), _rows(g)
     dq, dk, dv = _empty(q), _empty(k), _empty(v)
+    if not fits(q, k):
+        grads = reference.masked_attention_backward(q, k, v, stops, g)
+        return dq.copy_(grads[0]), dk.copy_(grads[1]), dv.copy_(grads[2])
+    q, k, v, g = _rows(q), _rows(k), _rows(v), _rows(g)
     attention_backward[(q.shape[0] * q.shape[1],)](
         q, k, v, stops, g, dq, dk, dv,
         *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *g.stride()[:3],

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -166,6 +167,37 @@ def expected_attention(
         _InfiniteLookback.apply(a, u) if lookback is None else _Lookback.apply(a, u, lookback)
     )
     return torch.where(inside, beta.t().reshape(energy.shape), 0.0)
+
+
+def visible(stops: Tensor | None, q: Tensor, k: Tensor) -> Tensor:
+    """Which keys each query sees, [B or 1, 1, T or 1, S]; without stops, those up to itself."""
+    if stops is None:
+        stops = torch.arange(q.shape[2], device=q.device)[None]
+    return torch.arange(k.shape[2], device=k.device) <= stops[:, None, :, None]
+
+
+def masked_attention(q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None) -> Tensor:
+    """PyTorch's attention; see simultan.ops."""
+    if stops is None:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    blind = (stops < 0)[:, None, :, None]
+    # a row without a key is a row of NaN in some of PyTorch's backends: all keys, then 0
+    mask = visible(stops, q, k) | blind
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).masked_fill(blind, 0.0)
+
+
+def masked_attention_backward(
+    q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None, g: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Its gradients, from the inputs alone."""
+    scale = q.shape[-1] ** -0.5
+    mask = visible(stops, q, k)
+    scores = torch.matmul(q, k.transpose(-1, -2)).float() * scale
+    p = torch.softmax(scores.masked_fill(~mask, -torch.inf), -1).nan_to_num(0.0)
+    dp = torch.matmul(g, v.transpose(-1, -2)).float()
+    ds = (p * (dp - (p * dp).sum(-1, keepdim=True)) * scale).to(q.dtype)
+    p = p.to(g.dtype)
+    return ds @ k, ds.transpose(-1, -2) @ q, p.transpose(-1, -2) @ g
 
 
 def _inside(x: Tensor, source_lengths: Tensor) -> Tensor:

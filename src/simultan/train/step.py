@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -97,10 +98,22 @@ class Step:
             Batch(**{f.name: getattr(batch, f.name).clone() for f in fields(Batch)})
             for batch in batches
         ]
-        graph = torch.cuda.CUDAGraph()
-        # thread_local: the thread that prefetches batches may pin memory meanwhile
-        with torch.cuda.graph(graph, pool=earlier, capture_error_mode="thread_local"):
-            self._update(places)
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        gc.disable()  # a collection in between could free what must not be freed now
+        try:
+            with torch.cuda.stream(stream):
+                # thread_local: the thread that prefetches batches may pin memory meanwhile. And
+                # not torch.cuda.graph(), which empties the allocator's cache for each shape.
+                if earlier is None:
+                    graph.capture_begin(capture_error_mode="thread_local")
+                else:
+                    graph.capture_begin(pool=earlier, capture_error_mode="thread_local")
+                self._update(places)
+                graph.capture_end()
+        finally:
+            gc.enable()
+        torch.cuda.current_stream().wait_stream(stream)
         return Recording(graph, places)
 
     def _update(self, batches: Sequence[Batch]) -> None:
