@@ -1,0 +1,198 @@
+// The read/write path and every head's position, drawn live: source words across, written words down.
+
+const SVG = "http://www.w3.org/2000/svg";
+const ROW = 25;
+const AHEAD = 4; // columns shown of words heard but not yet used
+
+function make(name, attributes, parent) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  parent?.append(element);
+  return element;
+}
+
+const shorten = (text, size) => (text.length > size ? `${text.slice(0, size - 1)}…` : text);
+
+/** Layers are ordered, and so are their colours: from blue to orange. */
+export function layerColour(layer, layers) {
+  const hue = 255 + (layers > 1 ? (layer / (layers - 1)) * 165 : 0);
+  return `oklch(var(--layer-light) var(--layer-chroma) ${hue.toFixed(0)})`;
+}
+
+export class PathFigure {
+  constructor(element, transcript, onTie) {
+    Object.assign(this, { element, transcript, onTie });
+    this.svg = make("svg", { role: "img", "aria-label": "Nothing has been written yet." });
+    element.append(this.svg);
+    this.tie = null;
+    new ResizeObserver(() => this.draw()).observe(element);
+    this.svg.addEventListener("pointermove", (event) => {
+      const row = event.target.dataset?.row;
+      this.onTie(row === undefined ? null : +row);
+    });
+    this.svg.addEventListener("pointerleave", () => this.onTie(null));
+  }
+
+  /** Draw at most once a frame. */
+  draw() {
+    this.pending ??= requestAnimationFrame(() => {
+      this.pending = null;
+      this.render();
+    });
+  }
+
+  highlight(tie) {
+    this.tie = tie;
+    this.draw();
+  }
+
+  render() {
+    const width = this.element.clientWidth;
+    if (!width) return;
+    const { words, writes } = this.transcript;
+    const narrow = width < 520;
+    const [left, top, rows] = narrow ? [84, 66, 10] : [124, 78, 13];
+    const columns = Math.max(5, Math.min(24, Math.floor((width - left) / (narrow ? 30 : 44))));
+    const cell = (width - left - 28) / columns; // the slanted labels need a little room
+    const height = top + rows * ROW + 8;
+    const firstRow = Math.max(0, writes.length - rows);
+    const needed = writes.length ? writes[writes.length - 1].delay : 0;
+    const lastColumn = Math.min(words.length, Math.max(needed + AHEAD, columns));
+    const firstColumn = Math.max(0, lastColumn - columns);
+    const x = (column) => left + (Math.max(firstColumn, column) - firstColumn) * cell;
+    const y = (row) => top + (row - firstRow) * ROW;
+    Object.assign(this, { x, y, cell, left, top, firstRow, firstColumn, lastColumn });
+
+    this.svg.replaceChildren();
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    this.svg.setAttribute("width", width);
+    this.svg.setAttribute("height", height);
+    this.grid(rows, columns, width);
+    this.labels(words, writes, narrow);
+    if (writes.length) {
+      this.heard(writes);
+      this.strands(writes);
+      this.staircase(writes, words.length);
+      this.targets(writes, width);
+    }
+    this.svg.setAttribute("aria-label", this.describe());
+  }
+
+  grid(rows, columns, width) {
+    const group = make("g", { class: "grid" }, this.svg);
+    const { left, top, cell } = this;
+    for (let row = 0; row <= rows; row++) {
+      const at = top + row * ROW;
+      make("line", { x1: left, y1: at, x2: left + columns * cell, y2: at }, group);
+    }
+    for (let column = 0; column <= columns; column++) {
+      const at = left + column * cell;
+      make("line", { x1: at, y1: top, x2: at, y2: top + rows * ROW }, group);
+    }
+  }
+
+  labels(words, writes, narrow) {
+    const group = make("g", { class: "labels" }, this.svg);
+    for (let column = this.firstColumn; column < this.lastColumn; column++) {
+      const at = [this.x(column) + this.cell / 2 - 2, this.top - 9];
+      const used = writes.length && column < writes[writes.length - 1].delay;
+      const lit = this.tie?.awaited.includes(column);
+      const label = make("text", {
+        transform: `translate(${at[0]} ${at[1]}) rotate(-38)`,
+        class: `source${used ? "" : " unused"}${lit ? " lit" : ""}`,
+      }, group);
+      label.textContent = shorten(words[column], narrow ? 11 : 13);
+    }
+    for (let row = this.firstRow; row < writes.length; row++) {
+      const lit = this.tie?.writes.includes(row);
+      const label = make("text", {
+        x: this.left - 12, y: this.y(row) + ROW / 2 + 4.5, "text-anchor": "end",
+        class: `target${lit ? " lit" : ""}`,
+      }, group);
+      label.textContent = shorten(writes[row].text, narrow ? 10 : 15);
+    }
+  }
+
+  /** The ground: what had been read when each word was written. */
+  heard(writes) {
+    const group = make("g", { class: "heard" }, this.svg);
+    for (let row = this.firstRow; row < writes.length; row++) {
+      const lit = this.tie?.writes.includes(row) ? "lit" : "";
+      const width = Math.max(0, this.x(writes[row].delay) - this.left);
+      make("rect", { x: this.left, y: this.y(row), width, height: ROW, class: lit }, group);
+    }
+    for (const { from, first } of this.transcript.sentences.slice(1)) {
+      if (first <= this.firstRow || from <= this.firstColumn || first >= writes.length) continue;
+      const [at, down] = [this.x(from), this.y(first)];
+      make("path", { d: `M${this.left} ${down}H${at}V${this.top}`, class: "border" }, group);
+    }
+  }
+
+  /** One strand a head, in its layer's colour, each in its own lane of the column. */
+  strands(writes) {
+    const shown = writes.slice(this.firstRow);
+    const heads = shown[shown.length - 1].heads ?? [];
+    const total = heads.flat().length;
+    if (!total) return;
+    const group = make("g", { class: "heads" }, this.svg);
+    const lane = Math.min(9, (this.cell * 0.72) / total);
+    const radius = Math.max(1, Math.min(2.9, lane * 0.45));
+    let number = 0;
+    heads.forEach((layer, l) => layer.forEach((_, h) => {
+      const offset = this.cell / 2 + (number++ - (total - 1) / 2) * lane;
+      const points = [];
+      shown.forEach((write, i) => {
+        const at = write.heads?.[l]?.[h];
+        if (at && at > this.firstColumn) points.push([this.x(at - 1) + offset, this.y(this.firstRow + i)]);
+      });
+      if (!points.length) return;
+      const colour = layerColour(l, heads.length);
+      make("path", { d: strand(points), style: `stroke:${colour}` }, group);
+      const moving = points.length - 1;
+      points.forEach(([cx, cy], i) => make("circle", {
+        cx, cy: cy + ROW / 2, r: i === moving ? radius + 1 : radius, style: `fill:${colour}`,
+      }, group));
+    }));
+  }
+
+  staircase(writes, heard) {
+    let d = `M${this.x(this.firstRow ? writes[this.firstRow - 1].delay : 0)} ${this.top}`;
+    for (let row = this.firstRow; row < writes.length; row++) {
+      d += `H${this.x(writes[row].delay)}V${this.y(row + 1)}`;
+    }
+    make("path", { d, class: "stairs" }, this.svg);
+    const end = [this.x(writes[writes.length - 1].delay), this.y(writes.length)];
+    const now = this.x(Math.min(heard, this.lastColumn));
+    if (now > end[0]) make("path", { d: `M${end[0]} ${end[1]}H${now}`, class: "stairs ahead" }, this.svg);
+    make("circle", { cx: end[0], cy: end[1], r: 4, class: "tip" }, this.svg);
+  }
+
+  /** Rows answer to the pointer. */
+  targets(writes, width) {
+    const group = make("g", { class: "targets" }, this.svg);
+    for (let row = this.firstRow; row < writes.length; row++) {
+      make("rect", { x: 0, y: this.y(row), width, height: ROW, "data-row": row }, group);
+    }
+  }
+
+  describe() {
+    const { words, writes } = this.transcript;
+    if (!writes.length) return `${words.length} words heard. Nothing has been written yet.`;
+    const last = writes[writes.length - 1];
+    return `Read/write path: ${words.length} words heard, ${writes.length} written. The last, ` +
+      `“${last.text}”, waited for word ${last.delay}, “${words[last.delay - 1] ?? ""}”.`;
+  }
+}
+
+/** Down through the rows, with soft bends from column to column. */
+function strand(points) {
+  const bend = ROW * 0.32;
+  let d = `M${points[0][0]} ${points[0][1] + ROW / 2}`;
+  for (let i = 1; i < points.length; i++) {
+    const [[x0, y0], [x1, y1]] = [points[i - 1], points[i]];
+    const middle = (y0 + y1 + ROW) / 2;
+    if (x0 === x1) d += `V${y1 + ROW / 2}`;
+    else d += `V${middle - bend}C${x0} ${middle + bend * 0.6} ${x1} ${middle - bend * 0.6} ${x1} ${middle + bend}V${y1 + ROW / 2}`;
+  }
+  return d;
+}
