@@ -282,6 +282,7 @@ def evaluate_model(model: TranslationModel, config: Config, codec: Codec) -> Map
         Translator(model, config, codec),
         sources[::every],  # all through the set, not one talk
         references[::every],
+        rows=256 if next(model.parameters()).is_cuda else 32,
         tokenized=codec.pipeline.name == "words",
     )
     found = {"BLEU": scores.bleu, "chrF": scores.chrf, "AL": scores.al, "LAAL": scores.laal}
