@@ -20,7 +20,7 @@ export class Pane {
   }
 
   clear() {
-    this.element.querySelectorAll("p").forEach((paragraph) => paragraph.remove());
+    this.element.querySelectorAll(".sentence").forEach((paragraph) => paragraph.remove());
     this.spans = new Map();
     this.count = 0;
     this.roving = null;
@@ -30,6 +30,7 @@ export class Pane {
   add(text, { fresh = true } = {}) {
     if (!this.paragraph) {
       this.paragraph = document.createElement("p");
+      this.paragraph.className = "sentence open";
       this.element.insertBefore(this.paragraph, this.element.querySelector(".tail"));
     }
     const span = document.createElement("span");
@@ -49,6 +50,7 @@ export class Pane {
 
   /** The next word begins a new paragraph. */
   endSentence() {
+    this.paragraph?.classList.remove("open");
     this.paragraph = null;
   }
 

@@ -67,7 +67,7 @@ export class PathFigure {
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.svg.setAttribute("width", width);
     this.svg.setAttribute("height", height);
-    this.grid(rows, columns, width);
+    this.grid(rows, columns);
     this.labels(words, writes, narrow);
     if (writes.length) {
       this.heard(writes);
@@ -78,7 +78,7 @@ export class PathFigure {
     this.svg.setAttribute("aria-label", this.describe());
   }
 
-  grid(rows, columns, width) {
+  grid(rows, columns) {
     const group = make("g", { class: "grid" }, this.svg);
     const { left, top, cell } = this;
     for (let row = 0; row <= rows; row++) {
@@ -116,15 +116,14 @@ export class PathFigure {
   /** The ground: what had been read when each word was written. */
   heard(writes) {
     const group = make("g", { class: "heard" }, this.svg);
+    const { sentences } = this.transcript;
+    let sentence = 0;
     for (let row = this.firstRow; row < writes.length; row++) {
+      while (sentences[sentence + 1]?.first <= row) sentence++;
       const lit = this.tie?.writes.includes(row) ? "lit" : "";
-      const width = Math.max(0, this.x(writes[row].delay) - this.left);
-      make("rect", { x: this.left, y: this.y(row), width, height: ROW, class: lit }, group);
-    }
-    for (const { from, first } of this.transcript.sentences.slice(1)) {
-      if (first <= this.firstRow || from <= this.firstColumn || first >= writes.length) continue;
-      const [at, down] = [this.x(from), this.y(first)];
-      make("path", { d: `M${this.left} ${down}H${at}V${this.top}`, class: "border" }, group);
+      const begin = this.x(sentences[sentence].from);
+      const width = Math.max(0, this.x(writes[row].delay) - begin);
+      make("rect", { x: begin, y: this.y(row), width, height: ROW, class: lit }, group);
     }
   }
 

@@ -5,7 +5,12 @@ export class Player {
   constructor(onItem, onChange) {
     Object.assign(this, { onItem, onChange });
     this.speed = 1;
-    this.stop();
+    this.reset();
+  }
+
+  reset() {
+    clearTimeout(this.timer);
+    Object.assign(this, { items: [], name: "", next: 0, position: 0, playing: false });
   }
 
   get loaded() {
@@ -40,8 +45,7 @@ export class Player {
   }
 
   stop() {
-    clearTimeout(this.timer);
-    Object.assign(this, { items: [], name: "", next: 0, position: 0, playing: false });
+    this.reset();
     this.onChange();
   }
 
