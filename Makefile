@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install --disable-pip-version-check --quiet --constraint const
 INSTALLED := $(VENV)/.installed
 SIMULEVAL := .venv-simuleval
 
-.PHONY: test lint types imports pytest simuleval demo bench clean
+.PHONY: test lint types imports pytest chromium simuleval demo bench clean
 
 test: lint types imports pytest
 
@@ -27,8 +27,15 @@ types: $(INSTALLED)
 imports: $(INSTALLED)
 	$(BIN)/python -m pytest -p no:xdist -o addopts=-q tests/test_imports.py
 
-pytest: $(INSTALLED) simuleval
+pytest: $(INSTALLED) simuleval chromium
 	$(BIN)/python -m pytest
+
+# The page's tests drive Debian's Chromium; without it they are skipped.
+chromium:
+	@if command -v chromium > /dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y chromium > /dev/null; \
+	else echo 'no chromium: install it (apt-get install chromium) to test the page, too'; fi
 
 # SimulEval pins an old tqdm, so it lives in an environment laid over ours: its own packages come
 # first, a .pth file adds everything of ours behind them.

@@ -55,10 +55,11 @@ export class PathFigure {
     const columns = Math.max(5, Math.min(24, Math.floor((width - left) / (narrow ? 30 : 44))));
     const cell = (width - left - 28) / columns; // the slanted labels need a little room
     const height = top + rows * ROW + 8;
-    const firstRow = Math.max(0, writes.length - rows);
+    let firstRow = Math.max(0, writes.length - rows);
     const needed = writes.length ? writes[writes.length - 1].delay : 0;
     const lastColumn = Math.min(words.length, Math.max(needed + AHEAD, columns));
     const firstColumn = Math.max(0, lastColumn - columns);
+    while (writes[firstRow]?.delay <= firstColumn) firstRow++; // nothing of it would be seen
     const x = (column) => left + (Math.max(firstColumn, column) - firstColumn) * cell;
     const y = (row) => top + (row - firstRow) * ROW;
     Object.assign(this, { x, y, cell, left, top, firstRow, firstColumn, lastColumn });
