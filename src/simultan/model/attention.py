@@ -42,10 +42,7 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """A few queries over a cache: q [R, H, C, D], k and v [R, H, N, D], mask True = keep."""
-    scores = torch.matmul(q * (1.0 / math.sqrt(q.shape[-1])), k.transpose(-1, -2))
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
-    return torch.matmul(torch.softmax(scores, -1), v)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
 class SelfAttention(nn.Module, Mapped):
@@ -141,7 +138,11 @@ class MonotonicAttention(nn.Module, Mapped):
 
     def energy(self, query: Tensor, key: Tensor) -> Tensor:
         """Selection energies [B, H, T, S], of projected states; training and streaming alike."""
-        energy = torch.matmul(query * (1.0 / math.sqrt(query.shape[-1])), key.transpose(-1, -2))
+        query = query * (1.0 / math.sqrt(query.shape[-1]))
+        if query.shape[-2] == 1 and query.device.type == "cpu":  # not many tiny matrix products
+            energy = (key * query).sum(-1).unsqueeze(-2)
+        else:
+            energy = torch.matmul(query, key.transpose(-1, -2))
         if self.energy_gain is not None:
             energy = energy * self.energy_gain
         return energy if self.energy_bias is None else energy + self.energy_bias

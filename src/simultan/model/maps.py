@@ -10,12 +10,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["Int8", "Joined", "Make", "Map", "Mapped", "Packed", "Plain", "Slabs", "maker"]
+from simultan.model.memory import Slabs
+
+__all__ = ["Int8", "Joined", "Make", "Map", "Mapped", "Packed", "Plain", "maker"]
 
 
 class Map(Protocol):
@@ -54,28 +55,6 @@ class Joined:
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
-
-
-class Slabs:
-    """Memory for many matrices, in large pieces: NumPy asks for huge pages for those (Linux).
-
-    A token reads every weight once; with small pages a tenth of the time goes into finding them.
-    """
-
-    SIZE, LINE = 2**23, 16  # floats: 32 MiB, a cache line
-
-    def __init__(self) -> None:
-        self.rest = torch.empty(0)
-
-    def put(self, matrix: Tensor) -> Tensor:
-        """A copy of a matrix."""
-        wanted = -(-matrix.numel() // self.LINE) * self.LINE
-        if wanted > len(self.rest):
-            slab = torch.from_numpy(np.empty(max(self.SIZE, wanted + self.LINE), np.float32))
-            self.rest = slab[-(slab.data_ptr() // 4) % self.LINE :]
-        copy = self.rest[: matrix.numel()].view(matrix.shape).copy_(matrix)
-        self.rest = self.rest[wanted:]
-        return copy
 
 
 class Packed:

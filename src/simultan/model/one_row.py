@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from simultan.model.attention import MonotonicAttention, rotate
 from simultan.model.maps import Map
-from simultan.model.policy import visible
+from simultan.model.policy import additive, visible
 from simultan.model.state import Cache, DecoderState, EncoderState, Step
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def _read(cross: MonotonicAttention, asked: Tensor, source: Tensor, stops: list[
             mask = mask.narrow(3, _MASK - count, count)
         else:
             seen = visible(torch.tensor(stops, device=device) - first, count, lookback)
-            mask = _additive(seen, asked.dtype).view(1, heads, 1, count)
+            mask = additive(seen, asked).view(1, heads, 1, count)
     query = asked[0, cross.select_width :].view(1, heads, 1, -1)
     keys, values = source.narrow(3, first, count).unbind(0)
     return F.scaled_dot_product_attention(query, keys, values, mask).view(1, -1)
@@ -242,11 +242,8 @@ def _read(cross: MonotonicAttention, asked: Tensor, source: Tensor, stops: list[
 def _mask(short: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """[1, H, 1, N]: head h does not see the last short[h] of N tokens."""
     stops = _MASK - 1 - torch.tensor(short, device=device)
-    return _additive(visible(stops, _MASK, None), dtype).view(1, len(short), 1, _MASK)
-
-
-def _additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
+    like = torch.empty(0, dtype=dtype, device=device)
+    return additive(visible(stops, _MASK, None), like).view(1, len(short), 1, _MASK)
 
 
 def _span(model: Transformer, cache: Cache, row: int, start: int, count: int) -> Span:
@@ -260,7 +257,7 @@ def _span(model: Transformer, cache: Cache, row: int, start: int, count: int) ->
     device, mask, positions = cache.data.device, None, None
     if count > 1:
         new = torch.arange(slot - first, slot - first + count, device=device)
-        mask = _additive(visible(new, slot - first + count, window or None), cache.data.dtype)
+        mask = additive(visible(new, slot - first + count, window or None), cache.data)
     if model.rotary:
         positions = torch.arange(start, start + count, device=device)[None]
     return Span(slot, count, first, mask, positions)

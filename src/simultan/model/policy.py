@@ -70,6 +70,12 @@ def visible(stops: Tensor, source: int, lookback: int | None) -> Tensor:
     return mask if lookback is None else mask & (positions > stops[..., None] - lookback)
 
 
+def additive(mask: Tensor, like: Tensor) -> Tensor:
+    """The same mask as 0 or -inf, to be added to scores."""
+    zeros = torch.zeros(mask.shape, dtype=like.dtype, device=mask.device)
+    return zeros.masked_fill_(~mask, -torch.inf)
+
+
 def scan(
     energy: Tensor, first: Tensor, available: Tensor, finished: Tensor, threshold: Tensor
 ) -> tuple[Tensor, Tensor]:

@@ -13,17 +13,23 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from simultan.model.memory import zeros
+
 if TYPE_CHECKING:
     from simultan.model.one_row import Block
+    from simultan.model.transformer import View
 
 
 class Cache:
-    """Keys (and values) of all layers: data [L, K, B, H, N, D], K tensors a layer."""
+    """Keys (and values) of all layers: data [L, K, B, H, N, D], K tensors a layer.
+
+    In memory the heads of a position lie side by side, as a projection gives them.
+    """
 
     def __init__(
         self, layers: int, kinds: int, rows: int, heads: int, size: int, like: Tensor
     ) -> None:
-        self.data = like.new_zeros(layers, kinds, rows, heads, 32, size)
+        self.data = zeros(layers, kinds, rows, 32, heads, size, like=like).transpose(3, 4)
         self.base = [0] * rows
         self.all_rows = list(range(rows))
         self.views: dict[tuple[int, int], Tensor] = {}  # of `viewed`
@@ -58,39 +64,44 @@ class Cache:
                 self.base[row] += drop
         wanted = max(end - self.base[row] for row, end in zip(rows, ends, strict=True))
         if wanted > capacity:
-            grown = self.data.new_zeros(
-                *self.data.shape[:4], max(2 * capacity, wanted), self.data.shape[5]
-            )
+            *shape, heads, _, size = self.data.shape
+            grown = zeros(*shape, max(2 * capacity, wanted), heads, size, like=self.data)
+            grown = grown.transpose(3, 4)
             grown[..., :capacity, :] = self.data
             self.data = grown
 
-    def write(self, layer: int, rows: Sequence[int], starts: Sequence[int], new: Tensor) -> None:
-        """Put new [R, C, K, H, D] at positions starts[r] ... starts[r] + C."""
-        count = new.shape[1]
-        if len(rows) == 1:
-            slot = starts[0] - self.base[rows[0]]
-            self.data[layer, :, rows[0], :, slot : slot + count] = new[0].permute(1, 2, 0, 3)
-            return
+    def place(
+        self, rows: Sequence[int], starts: Sequence[int], count: int
+    ) -> tuple[Tensor, Tensor]:
+        """The rows [R, 1] and slots [R, C] of positions starts[r] ... starts[r] + count."""
         device = self.data.device
         at = [start - self.base[row] for row, start in zip(rows, starts, strict=True)]
-        slots = torch.tensor(at, device=device)[:, None] + torch.arange(count, device=device)
-        self.data[layer][:, torch.tensor(rows, device=device)[:, None], :, slots] = new
+        slots = torch.tensor(at, device=device)[:, None]
+        if count > 1:
+            slots = slots + torch.arange(count, device=device)
+        return torch.tensor(rows, device=device)[:, None], slots
+
+    def write(self, layer: int, place: tuple[Tensor, Tensor], new: Tensor) -> None:
+        """Put new [R, C, K, H, D] there."""
+        self.data[layer][:, place[0], :, place[1]] = new
 
     def write_layers(self, rows: Sequence[int], starts: Sequence[int], new: Tensor) -> None:
         """Put new [R, C, L, K, H, D], of all layers, at positions starts[r] ... starts[r] + C."""
         count = new.shape[1]
         if len(rows) == 1:
             slot = starts[0] - self.base[rows[0]]
-            place = self.data[:, :, rows[0], :, slot : slot + count]
-            place.copy_(new[0].permute(1, 2, 3, 0, 4))
+            slots = self.data[:, :, rows[0], :, slot : slot + count]
+            slots.copy_(new[0].permute(1, 2, 3, 0, 4))
             return
+        where = self.place(rows, starts, count)
         for layer in range(new.shape[2]):
-            self.write(layer, rows, starts, new[:, :, layer])
+            self.write(layer, where, new[:, :, layer])
 
     def reorder(self, parents: Sequence[int]) -> None:
         """Row r goes on from what row parents[r] has."""
         self.base = [self.base[parent] for parent in parents]
-        self.data = self.data[:, :, torch.tensor(parents, device=self.data.device)]
+        index = torch.tensor(parents, device=self.data.device)
+        self.data = self.data.transpose(3, 4)[:, :, index].transpose(3, 4)
 
     def read(self, layer: int, rows: Sequence[int], length: int) -> Tensor:
         """[K, R, H, length, D]; a view where all rows are asked for in order."""
@@ -135,6 +146,7 @@ class DecoderState:
     recurrent: tuple[Tensor, Tensor] | None = None  # h, c [L, B, D], committed
     recurrent_next: tuple[Tensor, Tensor] | None = None  # h, c after the step under way
     blocks: list[Block] = field(default_factory=list)  # transformer: its layers, for one row
+    view: View | None = None  # transformer: what the last rows to come see of the target
     evaluations: int = 0  # decoder layers evaluated, over all rows: the cost of a stream
 
 

@@ -17,7 +17,7 @@ from simultan.data.vocabulary import BOS
 from simultan.model import one_row
 from simultan.model.attention import MonotonicAttention, SelfAttention
 from simultan.model.maps import Make, Map, Mapped, Plain
-from simultan.model.policy import visible
+from simultan.model.policy import additive, visible
 from simultan.model.state import Cache, DecoderState, EncoderState, State, Step
 from simultan.model.translation import ModelOutput, TranslationModel
 
@@ -28,8 +28,9 @@ class View:
 
     rows: list[int]
     starts: list[int]
+    place: tuple[Tensor, Tensor]  # in the cache
     positions: Tensor  # [R, C], absolute
-    mask: Tensor | None  # [R, 1, C, N]
+    mask: Tensor | None  # [R, 1, C, N] 0 or -inf
     slots: int  # N
 
 
@@ -124,7 +125,7 @@ class FeedForward(nn.Module, Mapped):
 
     def step(self, x: Tensor) -> Tensor:
         """A few positions x [R, D]."""
-        return self.outer_map(F.relu(self.inner_map(x)))
+        return self.outer_map(self.inner_map(x).relu_())
 
 
 class Residual(nn.Module):
@@ -299,10 +300,11 @@ class Transformer(TranslationModel):
 
     def before_source(self, index: int, x: Tensor, rows: list[int], state: DecoderState) -> Tensor:
         assert state.target is not None
-        view = self.view(state.target, rows, [state.length[row] for row in rows], 1)
-        return self.look_back(index, self.decoder_layers[index], x[:, None], state.target, view)[
-            :, 0
-        ]
+        view, starts = state.view, [state.length[row] for row in rows]
+        if view is None or view.rows != rows or view.starts != starts:  # mostly as one layer below
+            view = state.view = self.view(state.target, rows, starts, 1)
+        layer = self.decoder_layers[index]
+        return self.look_back(index, layer, x[:, None], state.target, view)[:, 0]
 
     def source_query(self, index: int, x: Tensor) -> Tensor:
         return self.decoder_layers[index].cross_residual.before(x)
@@ -327,11 +329,10 @@ class Transformer(TranslationModel):
         first = torch.tensor(list(starts), device=device)[:, None]
         positions = first + torch.arange(count, device=device) if count > 1 else first
         slots = max(start + count - cache.base[row] for row, start in now.items())
-        mask = None
+        place, mask = cache.place(rows, starts, count), None
         if count > 1 or len(rows) > 1 or self.window:
-            base = torch.tensor([cache.base[row] for row in rows], device=device)[:, None]
-            mask = visible(positions - base, slots, self.window or None)[:, None]
-        return View(list(rows), list(starts), positions, mask, slots)
+            mask = additive(visible(place[1], slots, self.window or None)[:, None], cache.data)
+        return View(list(rows), list(starts), place, positions, mask, slots)
 
     def look_back(
         self, index: int, layer: EncoderLayer | DecoderLayer, x: Tensor, cache: Cache, view: View
@@ -339,6 +340,6 @@ class Transformer(TranslationModel):
         """Self-attention of new positions x [R, C, D] over the cache."""
         attention, residual = layer.attention, layer.attention_residual
         q, new = attention.project(residual.before(x), view.positions)
-        cache.write(index, view.rows, view.starts, new)
+        cache.write(index, view.place, new)
         cached = cache.read(index, view.rows, view.slots)
         return residual.after(x, attention.step(q, cached, view.mask))

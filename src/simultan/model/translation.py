@@ -21,6 +21,8 @@ from simultan.model.maps import Make, Map, Mapped, Plain, maker
 from simultan.model.policy import fixed_stops, lookback_start, policy_of, scan
 from simultan.model.state import Cache, DecoderState, EncoderState, State, Step
 
+KEYS = 8  # source tokens a head looks at in one go, on a CPU
+
 
 @dataclass(frozen=True)
 class ModelOutput:
@@ -28,6 +30,41 @@ class ModelOutput:
 
     hidden: Tensor  # [B, T, D]
     delays: Tensor | None  # [B, L, H, T] expected source tokens read, from 1; None: not learned
+
+
+@dataclass(frozen=True)
+class Scanning:
+    """What all layers need to know of the rows whose heads scan."""
+
+    rows: list[int]
+    every: slice | list[int]  # the same, to index by
+    base: Tensor  # [R, 1] the position of the first key at hand
+    available: Tensor  # [R] keys at hand
+    finished: Tensor  # [R]
+    threshold: Tensor  # [R]
+    floor: Tensor  # [R, 1]
+    length: int  # the most keys of a row
+    all_finished: bool
+
+
+def scanning(rows: list[int], limit: dict[int, float], state: DecoderState) -> Scanning:
+    """These rows, as they are now."""
+    assert state.selection is not None
+    device = state.hidden.device
+    base = [state.selection.base[row] for row in rows]
+    available = [state.available[row] - first for row, first in zip(rows, base, strict=True)]
+    finished = [state.finished[row] for row in rows]
+    return Scanning(
+        rows,
+        slice(None) if rows == state.selection.all_rows else rows,
+        torch.tensor(base, device=device)[:, None],
+        torch.tensor(available, device=device),
+        torch.tensor(finished, device=device),
+        torch.tensor([limit[row] for row in rows], device=device),
+        torch.tensor([state.floor[row] for row in rows], device=device)[:, None],
+        max(available),
+        all(finished),
+    )
 
 
 class TranslationModel(nn.Module, Mapped, ABC):
@@ -253,7 +290,7 @@ class TranslationModel(nn.Module, Mapped, ABC):
             coming = [row for row in coming if self.place_fixed(row, decoder)]
         if coming:
             x = self.begin(torch.tensor([last[r] for r in coming], device=device), coming, decoder)
-        asked = decoder.query[:0]
+        asked, scanned = decoder.query[:0], None
         for index, attention in enumerate(self.cross_attentions()):
             if coming:
                 x = self.before_source(index, x, coming, decoder)
@@ -262,29 +299,32 @@ class TranslationModel(nn.Module, Mapped, ABC):
                 resumed = [row for row in rows if decoder.layer[row] == index]
                 if resumed:
                     x = torch.cat([x, decoder.hidden[resumed]])
-                    asked = (
-                        torch.cat([asked, decoder.query[resumed]])
-                        if coming
-                        else (decoder.query[resumed])
-                    )
+                    waiting = decoder.query[resumed]
+                    asked = torch.cat([asked, waiting]) if coming else waiting
                 if coming or resumed:
-                    kept = self.select(index, attention, x, asked, coming, resumed, limit, decoder)
-                    coming = coming + resumed
+                    if scanned is None or scanned.rows != coming + resumed:
+                        scanned = scanning(coming + resumed, limit, decoder)
+                    kept = self.select(index, attention, x, asked, coming, scanned, decoder)
+                    coming = scanned.rows
                     if len(kept) < len(coming):
                         coming, x, asked = [coming[i] for i in kept], x[kept], asked[kept]
             if not coming:
                 continue
-            stops = decoder.trial[coming, index if self.policy.every_head else 0]
+            every = slice(None) if coming == decoder.source.all_rows else coming
+            stops = decoder.trial[every, index if self.policy.every_head else 0]
             before = [decoder.source.base[row] for row in coming]
             if any(before):
                 stops = stops - torch.tensor(before, device=device)[:, None]
-            length = max(decoder.available[r] - b for r, b in zip(coming, before, strict=True))
+            if device.type == "cpu":
+                length = int(stops.max()) + 1
+            else:  # it would have to wait for the answer
+                length = max(decoder.available[r] - b for r, b in zip(coming, before, strict=True))
             source = decoder.source.read(index, coming, length)
             context = attention.step(asked, source, stops)
             x = self.after_source(index, x, context)
             decoder.evaluations += len(coming)
         logits = self.project(self.end(x)) if coming else x.new_zeros(0, self.output.out_features)
-        return Step(coming, logits, decoder.trial[coming])
+        return Step(list(coming), logits, decoder.trial[coming])
 
     def place_fixed(self, row: int, state: DecoderState) -> bool:
         """Stop where the fixed lag says; False: that token has not come yet."""
@@ -307,47 +347,65 @@ class TranslationModel(nn.Module, Mapped, ABC):
         x: Tensor,
         asked: Tensor,
         coming: list[int],
-        resumed: list[int],
-        limit: dict[int, float],
+        scanned: Scanning,
         state: DecoderState,
     ) -> list[int]:
-        """Scan for stops in one layer; which of coming + resumed have all their heads stopped."""
-        assert state.selection is not None
-        device = x.device
-        rows = coming + resumed
-        if coming:
-            floor = torch.tensor([state.floor[row] for row in coming], device=device)
-            state.trial[coming, index] = torch.maximum(
-                state.positions[coming, index], floor[:, None]
-            )
-            state.stopped[coming] = False
-        base = torch.tensor([state.selection.base[row] for row in rows], device=device)
-        available = torch.tensor([state.available[row] for row in rows], device=device) - base
-        length = max(state.available[row] - state.selection.base[row] for row in rows)
-        keys = state.selection.read(index, rows, length)[0]
-        energy = attention.energy(attention.selection(asked), keys)[:, :, 0]
-        first, held = state.trial[rows, index], state.stopped[rows]
-        position, stopped = scan(
-            energy,
-            first - base[:, None],
-            available,
-            torch.tensor([state.finished[row] for row in rows], device=device),
-            torch.tensor([limit[row] for row in rows], device=device),
-        )
-        state.trial[rows, index] = torch.where(held, first, position + base[:, None])
-        stopped |= held
-        everyone = list(range(len(rows)))
-        if all(state.finished[row] for row in rows):  # then every head has stopped: no need to look
-            for row in resumed:
+        """Scan for stops in one layer; which of the rows, by place, have all heads stopped.
+
+        The first of scanned.rows are those that have just come, the others have waited here.
+        """
+        rows, every = scanned.rows, scanned.every
+        if coming == rows:
+            state.trial[every, index] = torch.maximum(state.positions[every, index], scanned.floor)
+            state.stopped[every] = False
+        elif coming:
+            fresh = torch.maximum(state.positions[coming, index], scanned.floor[: len(coming)])
+            state.trial[coming, index], state.stopped[coming] = fresh, False
+        stopped = self.scan_keys(index, attention, asked, scanned, state)
+        if scanned.all_finished:  # then every head has stopped: no need to look
+            for row in rows[len(coming) :]:
                 state.layer[row] = -1
-            return everyone
+            return list(range(len(rows)))
         passed = stopped.all(-1).tolist()
-        state.stopped[rows] = stopped
-        state.hidden[rows] = x
-        state.query[rows] = asked
+        state.stopped[every], state.hidden[every], state.query[every] = stopped, x, asked
         for row, through in zip(rows, passed, strict=True):
             state.layer[row] = -1 if through else index
-        return [i for i in everyone if passed[i]]
+        return [i for i, through in enumerate(passed) if through]
+
+    def scan_keys(
+        self,
+        index: int,
+        attention: MonotonicAttention,
+        asked: Tensor,
+        scanned: Scanning,
+        state: DecoderState,
+    ) -> Tensor:
+        """Move the heads of one layer; which of them have stopped [R, H]."""
+        assert state.selection is not None
+        every, length = scanned.every, scanned.length
+        position = first = state.trial[every, index] - scanned.base
+        stopped = state.stopped[every]
+        keys = state.selection.read(index, scanned.rows, length)[0]
+        query = attention.selection(asked)
+        # a GPU reads all keys at once; a CPU looks a few keys ahead, where most heads stop
+        start, stride = 0, length
+        if asked.device.type == "cpu":
+            start, stride = int(first.min()), KEYS
+        for begin in range(start, length, stride):
+            energy = attention.energy(query, keys[:, :, begin : begin + stride])[:, :, 0]
+            at, found = scan(
+                energy,
+                first - begin,
+                scanned.available - begin,
+                scanned.finished,
+                scanned.threshold,
+            )
+            position = torch.where(stopped, position, at + begin)
+            stopped = stopped | found
+            if begin + stride < length and bool(stopped.all()):
+                break
+        state.trial[every, index] = position + scanned.base
+        return stopped
 
     def commit(self, rows: Sequence[int], state: State) -> None:
         """The rows have written their token: its keys, positions and states now count."""
