@@ -8,7 +8,9 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "simultan"
 CHAIN = [  # a layer imports itself and the layers below it; siblings do not import each other
-    ["cli", "display", "server", "simuleval_agent", "captions"],
+    ["cli", "display"],
+    ["client"],
+    ["server", "simuleval_agent", "captions"],
     ["train"],
     ["evaluation"],
     ["streaming"],
@@ -24,7 +26,8 @@ OWNERS = {  # module: the only place of ours that may import it
     "fastapi": "server",
     "starlette": "server",
     "uvicorn": "server",
-    "websockets": "server",
+    "prometheus_client": "server",
+    "websockets": "client.py",
     "simuleval": "simuleval_agent",
     "torch.distributed": "train/distributed.py",
 }
@@ -115,6 +118,10 @@ def test_imports_go_downwards(path: str) -> None:
         ("latency.py", "from simultan import config"),
         ("captions.py", "from simultan.server.protocol import Message"),
         ("captions.py", "import simultan.cli"),
+        ("server/app.py", "from simultan.client import Stream"),
+        ("client.py", "import uvicorn"),
+        ("server/app.py", "from websockets.asyncio.client import connect"),
+        ("display.py", "import websockets"),
         ("cli.py", "from simultan.train.loop import fit"),
         ("cli.py", "class Verb:\n    from simultan import config"),
         ("streaming/session.py", "def f():\n    from starlette.websockets import WebSocket"),
@@ -141,6 +148,7 @@ def test_a_violation_is_caught(path: str, text: str) -> None:
         ("__init__.py", "from simultan.streaming import load"),
         ("cli.py", "def verb():\n    from simultan.server.app import serve"),
         ("cli.py", "if TYPE_CHECKING:\n    from simultan.train.loop import fit"),
+        ("client.py", "import websockets\nfrom simultan.server.protocol import Start"),
         ("simuleval_agent.py", "import simultan\nimport simuleval.utils"),
         ("server/app.py", "import uvicorn\nfrom simultan.server.batcher import Batcher"),
         ("train/distributed.py", "import torch.distributed as dist"),

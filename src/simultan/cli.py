@@ -181,6 +181,12 @@ def translate_verb(
     pace: Annotated[
         float, typer.Option(min=0, help="Read this many words a second; 0: as they come.")
     ] = 0.0,
+    url: Annotated[
+        str, typer.Option(help="A server to ask instead of a model: ws://127.0.0.1:8000/ws.")
+    ] = "",
+    token: Annotated[
+        str | None, typer.Option(envvar="SIMULTAN_TOKEN", help="Of that server.")
+    ] = None,
 ) -> None:
     """Translate words from standard input while they come.
 
@@ -193,12 +199,17 @@ def translate_verb(
     import simultan
     from simultan import display
 
-    if not model:
-        raise ValueError("which model? `make demo` trains one: runs/toy/mma-il/final")
-    translator = simultan.load(model)
-    session = translator.session(threshold=threshold, k=k, rule=rule, segment=not lines)
     words = display.read_words(sys.stdin.fileno(), pace)
-    events = display.translate(session, words, lines)
+    if url:
+        if model or lines or k is not None or rule is not None:
+            raise ValueError("--url asks a server: without a model, --lines, --k and --rule")
+        events = display.translate_remotely(url, words, threshold, token)
+    else:
+        if not model:
+            raise ValueError("which model? `make demo` trains one: runs/toy/mma-il/final")
+        translator = simultan.load(model)
+        session = translator.session(threshold=threshold, k=k, rule=rule, segment=not lines)
+        events = display.translate(session, words, lines)
     try:
         if show:
             display.draw(events, Console())
@@ -209,6 +220,79 @@ def translate_verb(
         sys.exit(130)
     except BrokenPipeError:  # the reader has gone; Python must not try to flush once more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@app.command("serve")
+def serve_verb(
+    model: Annotated[str, typer.Argument(help="A model's folder or name.")] = "",
+    host: Annotated[str, typer.Option(help="0.0.0.0: for everyone.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
+    threshold: Annotated[float, typer.Option(help="Lower is faster; clients may choose.")] = 0.5,
+    rows: Annotated[int, typer.Option(min=1, help="Streams translated side by side.")] = 32,
+    max_sessions: Annotated[
+        int | None, typer.Option(min=1, help="Sessions at once; as many as rows.")
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option(envvar="SIMULTAN_TOKEN", help="Clients must know it.")
+    ] = None,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(help="Another site whose pages may connect: https://...; repeatable."),
+    ] = None,
+    max_message: Annotated[int, typer.Option(min=1024, help="Bytes in a message.")] = 65_536,
+    words_per_second: Annotated[
+        float, typer.Option(help="Heard of one stream; what comes faster waits.")
+    ] = 100.0,
+    idle_seconds: Annotated[float, typer.Option(help="Silent sessions end then.")] = 600.0,
+    k: Annotated[int | None, typer.Option(help="wait-k models: another k, in tokens.")] = None,
+    rule: Annotated[
+        str | None, typer.Option(help="Offline models: a rule, as for simultan evaluate.")
+    ] = None,
+    quantize: Annotated[
+        bool, typer.Option("--int8", help="Round the weights: faster on a CPU.")
+    ] = False,
+    batching: Annotated[
+        bool, typer.Option(help="One step of the model for all streams, or one for each.")
+    ] = True,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    threads: Annotated[int, typer.Option(min=0, help="Of the model; 0: all cores but one.")] = 0,
+) -> None:
+    """Translate live, for many at once: a page, a websocket and an HTTP API."""
+    import os
+
+    import torch
+
+    import simultan
+
+    try:
+        from simultan.server.run import serve
+        from simultan.server.settings import Settings
+    except ImportError as error:
+        raise ValueError(
+            f"the server needs more packages: pip install 'simultan[serve]' ({error})"
+        ) from error
+
+    if not model:
+        raise ValueError("which model? `make demo` trains one: runs/toy/mma-il/final")
+    settings = Settings(
+        threshold=threshold,
+        rows=rows,
+        max_sessions=max_sessions,
+        token=token,
+        origins=tuple(origin or ()),
+        local=host in ("127.0.0.1", "localhost", "::1"),
+        max_message=max_message,
+        words_per_second=words_per_second,
+        idle_seconds=idle_seconds,
+        batching=batching,
+        k=k,
+        rule=rule,
+    )
+    translator = simultan.load(model, device=device)
+    if device == "cpu":
+        torch.set_num_threads(threads or max(1, (os.cpu_count() or 2) - 1))
+        translator.model.prepare_inference("int8" if quantize else None)
+    serve(translator, settings, host, port)
 
 
 @app.command("evaluate")

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from simultan.streaming.session import End, Event, Session, Write
+from simultan.streaming.session import End, Event, Read, Session, Write
 
 __all__ = ["Picture", "draw", "read_words", "translate", "write"]
 
@@ -59,6 +59,23 @@ def translate(session: Session, words: Iterable[str], lines: bool) -> Iterator[t
         yield "", event
     if lines:
         yield "", End(0)
+
+
+def translate_remotely(
+    url: str, words: Iterable[str], threshold: float, token: str | None
+) -> Iterator[tuple[str, Event]]:
+    """The same from a server, whose messages come when they come."""
+    from simultan import client
+
+    spoken = (word for word in words if word != LINE)
+    for item in client.iterate(url, spoken, threshold=threshold, token=token):
+        match item:
+            case str():
+                yield item, Read()
+            case client.Write(text, delay, heads):
+                yield "", Write(text, delay, heads)
+            case client.End(count):
+                yield "", End(count)
 
 
 def write(events: Iterable[tuple[str, Event]], out: TextIO) -> None:

@@ -37,6 +37,7 @@ __all__ = [
     "Finished",
     "GoingAway",
     "Limits",
+    "Numbered",
     "Ping",
     "Pong",
     "ProtocolError",
@@ -254,11 +255,13 @@ _SERVER = {
 _NUMBERED = ("words", "threshold", "finish")
 
 
-def encode(message: ClientMessage | ServerMessage) -> str:
-    """The frame; fields that say nothing (None) are left out."""
-    fields = {"type": message.type, **dataclasses.asdict(message)}
-    fields = {name: value for name, value in fields.items() if value is not None}
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+def encode(message: ClientMessage | ServerMessage, ack: int | None = None) -> str:
+    """The frame, with this `ack` if one is given; fields that say nothing (None) are left out."""
+    fields: dict[str, Any] = {"type": message.type}
+    fields |= {name: value for name, value in vars(message).items() if value is not None}
+    if ack is not None:
+        fields["ack"] = ack
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"), default=vars)
 
 
 def parse_client(frame: str) -> ClientMessage:
