@@ -1,0 +1,212 @@
+"""A live server: what clients get is what a session writes, whatever others do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import pytest
+from conftest import Client, Running, expected, text_of
+from websockets.sync.client import connect
+
+from simultan import client
+
+Start = Callable[..., Running]
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_many_streams_write_what_one_session_writes(start: Start, batching: bool) -> None:
+    server = start(rows=6, batching=batching)
+    texts = [text_of(i) for i in range(6)]
+    assert len({tuple(expected(text)) for text in texts}) == 6
+    with ThreadPoolExecutor(6) as pool:
+        clients = [Client(server.url) for _ in texts]
+        found = list(
+            pool.map(lambda pair: pair[0].translate(pair[1]), zip(clients, texts, strict=True))
+        )
+    assert found == [expected(text) for text in texts]
+    for one, text in zip(clients, texts, strict=True):
+        finished = one.messages[-1]
+        assert finished["stats"]["words"] == len(text.split())
+        assert finished["stats"]["segments"] == 3
+        assert finished["stats"]["written"] == sum(len(t.split()) for t, _ in expected(text))
+        assert one.close_code() == 1000
+        writes = [m for m in one.messages if m["type"] == "write"]
+        ends = [m for m in one.messages if m["type"] == "end"]
+        assert [m["segment"] for m in ends] == [0, 1, 2]
+        assert [m["words"] for m in ends] == [6, 12, 18]
+        assert {m["segment"] for m in writes} <= {0, 1, 2}
+        assert all(a["at"] <= b["at"] for a, b in pairwise(writes))
+        shape = (one.started["layers"], one.started["heads"])
+        assert all((len(m["heads"]), len(m["heads"][0])) == shape for m in writes)
+        assert all(max(map(max, m["heads"])) == m["delay"] for m in writes)
+
+
+def test_words_are_written_before_the_sentence_is_over(start: Start) -> None:
+    server = start()
+    text = next(t for t in map(text_of, range(50)) if expected(t)[0][1] < 6)
+    one = Client(server.url)
+    for count, word in enumerate(text.split()[:5], 1):
+        one.say(word)
+        assert one.until("read")["words"] == count
+    early = [pair for pair in expected(text) if pair[1] <= 4]
+    assert early
+    assert one.written()[: len(early)] == early
+
+
+def test_a_threshold_holds_from_when_it_is_set(start: Start) -> None:
+    server = start(threshold=0.3)
+    text = text_of(1)
+    one = Client(server.url)
+    assert one.started["threshold"] == 0.3
+    other = Client(server.url, threshold=0.7)
+    assert other.started["threshold"] == 0.7
+    other.send({"type": "threshold", "seq": 1, "value": 0.2})
+    other.number = 1
+    assert one.translate(text) == expected(text, 0.3)
+    assert other.translate(text) == expected(text, 0.2)
+
+
+def test_ping_is_answered_and_acknowledges(start: Start) -> None:
+    server = start()
+    one = Client(server.url)
+    one.say("ab ac")
+    one.until("read")
+    one.send({"type": "ping", "seq": 0, "ack": one.last})
+    assert one.until("pong")["ack"] == 1
+    (stream,) = server.live.streams.values()
+    assert not stream.outbox
+
+
+def test_an_empty_stream_finishes(start: Start) -> None:
+    one = Client(start().url)
+    one.say("   ")
+    one.finish()
+    assert one.until("finished")["stats"] == {
+        "words": 0, "written": 0, "segments": 0, "seconds": one.messages[-1]["stats"]["seconds"],
+    }  # fmt: skip
+
+
+def post(server: Running, body: bytes, **headers: str) -> tuple[int, bytes]:
+    request = urllib.request.Request(f"{server.http}/v1/translate", body, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def get(server: Running, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(server.http + path, timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_whole_texts_over_http(start: Start) -> None:
+    server = start(token="secret", rows=2)
+    text = text_of(4)
+    body = json.dumps({"text": text}).encode()
+    assert post(server, body)[0] == 401
+    assert post(server, body, Authorization="Bearer wrong")[0] == 401
+    status, answer = post(server, body, Authorization="Bearer secret")
+    found = json.loads(answer)
+    assert status == 200
+    assert [(w["text"], w["delay"]) for w in found["writes"]] == expected(text)
+    assert found["text"].split() == [w for t, _ in expected(text) for w in t.split()]
+    assert found["stats"]["segments"] == 3 == len(found["text"].split("\n"))
+    headers = {"Authorization": "Bearer secret", "Accept": "text/event-stream"}
+    _, stream = post(server, body, **headers)
+    events = [
+        json.loads(block.split("data: ")[1]) for block in stream.decode().split("\n\n") if block
+    ]
+    writes = [(e["text"], e["delay"]) for e in events if e["type"] == "write"]
+    assert writes == expected(text)
+    assert events[-1]["type"] == "finished"
+    headers = {"Authorization": "Bearer secret"}
+    for bad, status in (
+        (b"", 422), (b"[]", 422), (b'{"text": 3}', 422), (b'{"text": "a", "threshold": 1}', 422),
+        (b'{"text": "a", "pair": "xx-yy"}', 422), (b'{"text": "' + b"a" * 70_000 + b'"}', 413),
+    ):  # fmt: skip
+        code, answer = post(server, bad, **headers)
+        assert code == status, bad[:40]
+        assert json.loads(answer).keys() == {"code", "message"}
+    assert post(server, body, Origin="http://elsewhere.example", **headers)[0] == 403
+    first, second = (Client(server.url, token="secret") for _ in range(2))
+    assert post(server, body, **headers)[0] == 503
+    first.socket.close(1000)
+    second.socket.close(1000)
+
+
+def test_pages_that_say_how_it_goes(start: Start) -> None:
+    server = start()
+    assert get(server, "/healthz") == (200, "ok\n")
+    Client(server.url).translate("ab ac.")
+    _, metrics = get(server, "/metrics")
+    assert "simultan_started_total 1.0" in metrics
+    assert "simultan_words_heard_total 2.0" in metrics
+    status, docs = get(server, "/docs")
+    assert status == 200
+    assert "/v1/translate" in docs
+    assert "http://" not in docs.replace(server.http, "")
+    assert "https://" not in docs
+    assert "/v1/translate" in json.loads(get(server, "/openapi.json")[1])["paths"]
+    assert get(server, "/static/../app.py")[0] == 404
+
+
+def test_the_python_client(start: Start) -> None:
+    server = start(queue=10, window=16)  # smaller than the text: both sides must wait
+    text = text_of(5, sentences=12)
+
+    async def run() -> list[tuple[str, int]]:
+        found = [w async for w in client.translate(server.url, [text[:40], *text[40:].split(" ")])]
+        return [(write.text, write.delay) for write in found]
+
+    text = " ".join([text[:40].strip(), *text[40:].split(" ")])
+    assert asyncio.run(run()) == expected(text)
+    items = list(client.iterate(server.url, text.split()))
+    assert [item for item in items if isinstance(item, str)] == text.split()
+    writes = [(item.text, item.delay) for item in items if isinstance(item, client.Write)]
+    assert writes == expected(text)
+    with pytest.raises(client.ServerError, match="unknown-pair"):
+        asyncio.run(anext(client.translate(server.url, ["a"], pair="xx-yy")))  # type: ignore[arg-type]
+
+
+def test_the_python_client_takes_a_lost_connection_up_again(start: Start) -> None:
+    server = start()
+    text = text_of(6, sentences=8)
+
+    async def run() -> tuple[list[tuple[str, int]], int]:
+        found: list[tuple[str, int]] = []
+        async with client.Stream(server.url) as stream:
+
+            async def feed() -> None:
+                for count, word in enumerate(text.split()):
+                    await stream.send(word)
+                    await asyncio.sleep(0.002)
+                    if count % 10 == 5 and stream._socket is not None:
+                        stream._socket.transport.abort()
+                await stream.finish()
+
+            feeding = asyncio.create_task(feed())
+            async for message in stream:
+                if isinstance(message, client.Write):
+                    found.append((message.text, message.delay))
+            await feeding
+            return found, stream.resumed
+
+    found, resumed = asyncio.run(run())
+    assert found == expected(text)
+    assert resumed >= 2
+
+
+def test_binary_frames_have_no_meaning(start: Start) -> None:
+    with connect(start().url) as socket:
+        socket.send(b"\x00\x01")
+        assert json.loads(socket.recv())["code"] == "malformed"
