@@ -374,7 +374,11 @@ function keepNow() {
     sessionStorage.removeItem(STORE); // too long to keep: a reload begins anew
   }
 }
-addEventListener("pagehide", keepNow);
+addEventListener("pagehide", () => {
+  stream.leave();
+  keepNow();
+});
+addEventListener("pageshow", ({ persisted }) => persisted && stream.connect());
 
 function restore() {
   let state = null;

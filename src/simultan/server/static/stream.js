@@ -70,6 +70,13 @@ export class Stream {
     this.connect();
   }
 
+  /** The page goes: a session in which nothing was said need not wait for its return. */
+  leave() {
+    if (this.sent || this.queue.length || !this.socket) return;
+    this.drop(1000);
+    this.forget();
+  }
+
   wake() {
     if (this.state === "idle") this.connect();
     else this.flush();

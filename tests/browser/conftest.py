@@ -1,0 +1,145 @@
+"""A trained toy model, a real server and a real Chromium, all as users have them."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import urlsplit
+
+import pytest
+
+import simultan
+from simultan import config
+from simultan.data.corpus import prepare
+from simultan.data.sources import TextPair
+from simultan.data.toy import write_toy
+from simultan.streaming.translator import Translator
+from simultan.train.loop import fit
+
+playwright = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium")
+RECIPE = Path(__file__).parents[2] / "recipes" / "toy" / "mma-il.toml"
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if CHROMIUM is None and Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason="no chromium: run `make chromium`"))
+
+
+@pytest.fixture(scope="session")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Translator:
+    folder = tmp_path_factory.mktemp("toy")
+    write_toy(folder, 3000)
+    train = TextPair(folder / "train.en", folder / "train.fr")
+    prepare(folder / "data", [train], None, pipeline="words", min_count=1)
+    settings = [f"data.folder={folder / 'data'}", "train.updates=300", "train.validate_every=0"]
+    fit(config.load(RECIPE, settings), folder / "run", tensorboard=False)
+    return simultan.load(folder / "run" / "final")
+
+
+class Running:
+    """A server in a thread of its own; with a port, one that takes another's place."""
+
+    def __init__(self, translator: Translator, port: int = 0, token: str | None = None) -> None:
+        from simultan.server.run import make_server
+        from simultan.server.settings import Settings
+
+        settings = Settings(rows=32, token=token, drain_seconds=0.2)
+        self.server = make_server(translator, settings, "127.0.0.1", port)
+        self.thread = threading.Thread(target=self.server.run)
+
+    def __enter__(self) -> Running:
+        self.thread.start()
+        while not self.server.started:
+            assert self.thread.is_alive(), "the server did not start"
+            time.sleep(0.02)
+        self.port: int = self.server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/"
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.server.should_exit = True
+        self.thread.join(20)
+
+
+@pytest.fixture(scope="session")
+def server(translator: Translator) -> Iterator[Running]:
+    with Running(translator) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[playwright.Browser]:
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield running
+        running.close()
+
+
+Opener = Callable[..., "playwright.Page"]
+
+
+@pytest.fixture
+def errors() -> list[str]:
+    """What the browser complained about; a test that expects some empties it."""
+    return []
+
+
+@pytest.fixture
+def open_page(browser: playwright.Browser, server: Running, errors: list[str]) -> Iterator[Opener]:
+    """Opens pages, each in a fresh profile unless it is given a context; at the end no console
+    error is left and no request has left the origin."""
+    contexts: list[playwright.BrowserContext] = []
+    requests: list[tuple[str, str]] = []
+
+    def watch(page: playwright.Page, url: str) -> None:
+        page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("request", lambda request: requests.append((request.url, url)))
+        page.on("websocket", lambda socket: requests.append((socket.url, url)))
+
+    def opening(
+        path: str = "",
+        *,
+        url: str | None = None,
+        context: playwright.BrowserContext | None = None,
+        script: str = "",
+        **options: object,
+    ) -> playwright.Page:
+        if context is None:
+            context = browser.new_context(**options)
+            context.set_default_timeout(10_000)
+            contexts.append(context)
+        page = context.new_page()
+        if script:
+            page.add_init_script(script)
+        watch(page, url or server.url)
+        page.goto((url or server.url) + path)
+        return page
+
+    yield opening
+    for context in contexts:
+        context.close()
+    assert errors == []
+    for url, home in requests:
+        parts = urlsplit(url)
+        assert parts.scheme in ("data", "blob") or parts.netloc == urlsplit(home).netloc, url

@@ -1,0 +1,91 @@
+"""The page's modules by themselves: captions, words and latency."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from conftest import Opener  # type: ignore[import-not-found]
+
+from simultan import latency
+from simultan.data.text import normalise
+
+pytest.importorskip("playwright.sync_api")
+
+
+def call(page: Any, module: str, function: str, *arguments: object) -> Any:
+    script = f"async (given) => (await import('./static/{module}')).{function}(...given)"
+    return page.evaluate(script, list(arguments))
+
+
+SRT = """1
+00:00:01,000 --> 00:00:03,000
+<i>one</i> &amp; two
+
+2
+01:00:00,5 --> 01:00:01,0
+three
+""".replace("\n", "\r\n")
+
+
+def test_captions(open_page: Opener) -> None:
+    page = open_page()
+    items = call(page, "captions.js", "schedule", SRT, "a.srt")
+    assert [item["word"] for item in items] == ["one", "&", "two", "three"]
+    assert [item["at"] for item in items] == pytest.approx([1.8, 2.2, 3.0, 3601.0])
+    items = call(page, "captions.js", "schedule", "a b\nc\n\nd", "a.txt")
+    assert [item.get("word") for item in items] == ["a", "b", "c", None, "d", None]
+    assert items[4]["at"] == pytest.approx(3 / 2.5)
+    assert call(page, "captions.js", "schedule", "no cue at all", "a.vtt") == []
+    written = [
+        {"text": "un", "at": 1.0},
+        {"text": "<deux>", "at": 1.5, "last": True},
+        {"text": "trois", "at": 1.6},
+        {"text": "quatre", "at": 9.25},
+    ]
+    assert call(page, "captions.js", "toVtt", written) == (
+        "WEBVTT\n\n"
+        "00:00:01.000 --> 00:00:01.600\nun &lt;deux&gt;\n\n"
+        "00:00:01.600 --> 00:00:03.600\ntrois\n\n"
+        "00:00:09.250 --> 00:00:11.250\nquatre\n"
+    )
+    long = [{"text": f"word{i}", "at": i / 10} for i in range(200)]
+    vtt = call(page, "captions.js", "toVtt", long)
+    assert call(page, "captions.js", "parseCues", vtt)[0]["start"] == 0
+    assert max(map(len, vtt.splitlines())) <= 45
+
+
+def test_words_are_the_servers_words(open_page: Opener) -> None:
+    page = open_page()
+    for text in (
+        "  a\tb\n",
+        "a\u00a0b\u3000c",
+        "a\u200bb \u00ad c",
+        "e\u0301t\x1cx\x85y",
+        "\x00 \x07",
+        "🙂 a",
+    ):
+        assert call(page, "words.js", "splitWords", text) == normalise(text).split()
+
+
+def test_average_lagging(open_page: Opener) -> None:
+    page = open_page()
+    chance = random.Random(1)
+    for _ in range(20):
+        length = chance.randint(1, 9)
+        delays = sorted(chance.randint(1, length) for _ in range(chance.randint(1, 12)))
+        wanted = latency.average_lagging(
+            torch.tensor([delays], dtype=torch.float64),
+            torch.tensor([length]),
+            torch.tensor([len(delays)]),
+        )
+        assert call(page, "latency.js", "averageLagging", delays, length) == pytest.approx(
+            wanted.item()
+        )
+    assert call(page, "latency.js", "runningLagging", [{"delays": [], "length": None}]) is None
+    sentences = [{"delays": [2, 2], "length": 2}, {"delays": [3, 3, 3], "length": None}]
+    assert call(page, "latency.js", "runningLagging", sentences) == pytest.approx((2 + 3) / 2)
+    assert call(page, "latency.js", "writingRate", [0, 1000, 2000, 3000], 4000) == 1
+    assert call(page, "latency.js", "writingRate", [0, 1000], 60_000) == 0
