@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from urllib.parse import urlsplit
 
 import pytest
+from running import Opener, Running
 
 import simultan
 from simultan import config
@@ -51,36 +49,6 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Translator:
     return simultan.load(folder / "run" / "final")
 
 
-class Running:
-    """A server in a thread of its own; with a port, one that takes another's place."""
-
-    def __init__(self, translator: Translator, port: int = 0, token: str | None = None) -> None:
-        from simultan.server.run import make_server
-        from simultan.server.settings import Settings
-
-        settings = Settings(rows=32, token=token, drain_seconds=0.2)
-        self.server = make_server(translator, settings, "127.0.0.1", port)
-        self.thread = threading.Thread(target=self.server.run)
-
-    def __enter__(self) -> Running:
-        self.thread.start()
-        while not self.server.started:
-            assert self.thread.is_alive(), "the server did not start"
-            time.sleep(0.02)
-        self.port: int = self.server.servers[0].sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}/"
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.server.should_exit = True
-        self.thread.join(20)
-
-
 @pytest.fixture(scope="session")
 def server(translator: Translator) -> Iterator[Running]:
     with Running(translator) as running:
@@ -93,9 +61,6 @@ def browser() -> Iterator[playwright.Browser]:
         running = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield running
         running.close()
-
-
-Opener = Callable[..., "playwright.Page"]
 
 
 @pytest.fixture

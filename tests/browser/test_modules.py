@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Opener  # type: ignore[import-not-found]
+from running import Opener
 
 from simultan import latency
 from simultan.data.text import normalise

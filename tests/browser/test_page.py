@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Opener, Running  # type: ignore[import-not-found]
+from running import Opener, Running
 
 from simultan import latency
 from simultan.streaming.session import Write
