@@ -21,7 +21,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from simultan import checkpoint
-from simultan.config import Config
+from simultan.config import Config, ModelConfig, PolicyConfig
 from simultan.server.run import Server, make_server
 from simultan.server.settings import Settings
 from simultan.streaming.session import Session, Write
@@ -204,8 +204,7 @@ class Process:
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model in a folder."""
-    path = tmp_path_factory.mktemp("served")
-    from simultan.config import ModelConfig, PolicyConfig
+    path = tmp_path_factory.mktemp("served") / "model"
 
     config = Config(
         model=ModelConfig(
