@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import settings
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+
+settings.register_profile("shared machine", deadline=None)  # tests measure no time
+settings.load_profile("shared machine")
 
 torch.set_num_threads(1)  # pytest runs one process a core
 
