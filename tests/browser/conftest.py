@@ -70,7 +70,9 @@ def errors() -> list[str]:
 
 
 @pytest.fixture
-def open_page(browser: playwright.Browser, server: Running, errors: list[str]) -> Iterator[Opener]:
+def open_page(
+    browser: playwright.Browser, request: pytest.FixtureRequest, errors: list[str]
+) -> Iterator[Opener]:
     """Opens pages, each in a fresh profile unless it is given a context; at the end no console
     error is left and no request has left the origin."""
     contexts: list[playwright.BrowserContext] = []
@@ -79,7 +81,7 @@ def open_page(browser: playwright.Browser, server: Running, errors: list[str]) -
     def watch(page: playwright.Page, url: str) -> None:
         page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
         page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("request", lambda request: requests.append((request.url, url)))
+        page.on("request", lambda asked: requests.append((asked.url, url)))
         page.on("websocket", lambda socket: requests.append((socket.url, url)))
 
     def opening(
@@ -90,6 +92,7 @@ def open_page(browser: playwright.Browser, server: Running, errors: list[str]) -
         script: str = "",
         **options: object,
     ) -> playwright.Page:
+        url = url or request.getfixturevalue("server").url
         if context is None:
             context = browser.new_context(**options)
             context.set_default_timeout(10_000)
@@ -97,8 +100,8 @@ def open_page(browser: playwright.Browser, server: Running, errors: list[str]) -
         page = context.new_page()
         if script:
             page.add_init_script(script)
-        watch(page, url or server.url)
-        page.goto((url or server.url) + path)
+        watch(page, url)
+        page.goto(url + path)
         return page
 
     yield opening

@@ -3,20 +3,57 @@
 from __future__ import annotations
 
 import random
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from running import Opener
 
+import simultan
 from simultan import latency
 from simultan.data.text import normalise
 
 pytest.importorskip("playwright.sync_api")
+FOLDER = Path(simultan.__file__).parent / "server"
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def do_GET(self) -> None:
+        if self.path != "/":
+            return super().do_GET()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<!doctype html><link rel=icon href=data:,>")
+        return None
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def files() -> Iterator[str]:
+    """The page's files and no model behind them."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=FOLDER)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def page(open_page: Opener, files: str) -> Any:
+    return open_page(url=files)
 
 
 def call(page: Any, module: str, function: str, *arguments: object) -> Any:
-    script = f"async (given) => (await import('./static/{module}')).{function}(...given)"
+    script = f"async (given) => (await import('/static/{module}')).{function}(...given)"
     return page.evaluate(script, list(arguments))
 
 
@@ -30,8 +67,7 @@ three
 """.replace("\n", "\r\n")
 
 
-def test_captions(open_page: Opener) -> None:
-    page = open_page()
+def test_captions(page: Any) -> None:
     items = call(page, "captions.js", "schedule", SRT, "a.srt")
     assert [item["word"] for item in items] == ["one", "&", "two", "three"]
     assert [item["at"] for item in items] == pytest.approx([1.8, 2.2, 3.0, 3601.0])
@@ -57,8 +93,7 @@ def test_captions(open_page: Opener) -> None:
     assert max(map(len, vtt.splitlines())) <= 45
 
 
-def test_words_are_the_servers_words(open_page: Opener) -> None:
-    page = open_page()
+def test_words_are_the_servers_words(page: Any) -> None:
     for text in (
         "  a\tb\n",
         "a\u00a0b\u3000c",
@@ -70,8 +105,7 @@ def test_words_are_the_servers_words(open_page: Opener) -> None:
         assert call(page, "words.js", "splitWords", text) == normalise(text).split()
 
 
-def test_average_lagging(open_page: Opener) -> None:
-    page = open_page()
+def test_average_lagging(page: Any) -> None:
     chance = random.Random(1)
     for _ in range(20):
         length = chance.randint(1, 9)

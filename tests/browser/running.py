@@ -1,0 +1,43 @@
+"""A server in a thread, and the type of what opens pages on it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from simultan.streaming.translator import Translator
+
+Opener = Callable[..., Any]  # a path and options of the browser's context -> a page
+
+
+class Running:
+    """A server in a thread of its own; with a port, one that takes another's place."""
+
+    def __init__(self, translator: Translator, port: int = 0, token: str | None = None) -> None:
+        from simultan.server.run import make_server
+        from simultan.server.settings import Settings
+
+        settings = Settings(rows=32, token=token, drain_seconds=0.2)
+        self.server = make_server(translator, settings, "127.0.0.1", port)
+        self.thread = threading.Thread(target=self.server.run)
+
+    def __enter__(self) -> Running:
+        self.thread.start()
+        while not self.server.started:
+            assert self.thread.is_alive(), "the server did not start"
+            time.sleep(0.02)
+        self.port: int = self.server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/"
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.server.should_exit = True
+        self.thread.join(20)
