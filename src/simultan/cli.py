@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 PipelineName = Literal["words", "moses-bpe", "bpe"]
 LatencyUnit = Literal["words", "subwords"]
+Quantization = Literal["int8"]
 QualityName = Literal["bleu", "bleu_lowercased", "chrf"]
 
 app = typer.Typer(
@@ -178,6 +179,9 @@ def translate_verb(
     rule: Annotated[
         str | None, typer.Option(help="Offline models: a rule, as for simultan evaluate.")
     ] = None,
+    quantize: Annotated[
+        Quantization | None, typer.Option(help="Round the weights: faster on a CPU.")
+    ] = None,
     pace: Annotated[
         float, typer.Option(min=0, help="Read this many words a second; 0: as they come.")
     ] = 0.0,
@@ -199,7 +203,7 @@ def translate_verb(
     import simultan
     from simultan import display
 
-    words = display.read_words(sys.stdin.fileno(), pace)
+    words = display.read_words(0, pace)
     if url:
         if model or lines or k is not None or rule is not None:
             raise ValueError("--url asks a server: without a model, --lines, --k and --rule")
@@ -207,7 +211,7 @@ def translate_verb(
     else:
         if not model:
             raise ValueError("which model? `make demo` trains one: runs/toy/mma-il/final")
-        translator = simultan.load(model)
+        translator = simultan.load(model, quantize=quantize)
         session = translator.session(threshold=threshold, k=k, rule=rule, segment=not lines)
         events = display.translate(session, words, lines)
     try:
@@ -311,6 +315,9 @@ def evaluate_verb(
         ),
     ] = None,
     beam: Annotated[int, typer.Option(help="Offline models: beams of the search.")] = 1,
+    quantize: Annotated[
+        Quantization | None, typer.Option(help="Round the weights: faster on a CPU.")
+    ] = None,
     tokenized: Annotated[bool, typer.Option(help="BLEU of text that is in tokens.")] = False,
     latency_unit: Annotated[LatencyUnit, typer.Option(help="What delays count.")] = "words",
     words_per_second: Annotated[float, typer.Option(help="Speaking rate of al_ca.")] = 2.5,
@@ -324,7 +331,7 @@ def evaluate_verb(
     from simultan.evaluation.instances import read_lines
 
     sources, references = read_lines(source), read_lines(reference)
-    translator = simultan.load(model)
+    translator = simultan.load(model, quantize=quantize)
     with Progress(transient=True) as bar:
         task = bar.add_task("translating", total=len(sources))
         scores = evaluate(

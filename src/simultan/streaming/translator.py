@@ -163,8 +163,9 @@ class Translator:
         return results
 
 
-def load(name: str | Path, *, device: str = "cpu") -> Translator:
-    """The translator in a model folder."""
+def load(name: str | Path, *, device: str = "cpu", quantize: str | None = None) -> Translator:
+    """The translator in a model folder; quantize = "int8" rounds its weights, on a CPU."""
     model, config, codec = checkpoint.load_model(name)
     assert isinstance(model, TranslationModel)
-    return Translator(model.to(torch.device(device)), config, codec)
+    model.to(torch.device(device)).eval()
+    return Translator(model.prepare_inference(quantize), config, codec)
