@@ -1,0 +1,340 @@
+"""The protocol, thousands of times: frames of any kind, connections cut anywhere."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections import deque
+from typing import Any
+
+import pytest
+from conftest import Client, Running, expected, text_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from websockets.exceptions import ConnectionClosed
+
+from simultan.server import protocol
+from simultan.server.protocol import (
+    CLOSE,
+    FATAL,
+    Ack,
+    End,
+    Error,
+    Finish,
+    Finished,
+    GoingAway,
+    Limits,
+    Ping,
+    Pong,
+    ProtocolError,
+    Read,
+    Resume,
+    Start,
+    Started,
+    Stats,
+    Threshold,
+    Words,
+    Write,
+    encode,
+    parse_client,
+    parse_server,
+)
+from simultan.server.settings import Settings
+from simultan.server.stream import Stream
+
+many = settings(max_examples=1000, deadline=None, derandomize=True, database=None,
+                suppress_health_check=list(HealthCheck))  # fmt: skip
+some = settings(many, max_examples=400)
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+numbers = st.integers(0, 2**53 - 1)
+acks = st.none() | numbers
+thresholds = st.floats(0, 1, exclude_min=True, exclude_max=True)
+texts = st.text(max_size=30)
+client_messages = st.one_of(
+    st.builds(Start, st.just(0), acks, st.none() | thresholds, st.none() | texts, st.none() | texts,
+              st.none() | st.builds(Resume, texts, numbers)),
+    st.builds(Words, st.integers(1, 2**53 - 1), texts, acks),
+    st.builds(Threshold, st.integers(1, 2**53 - 1), thresholds, acks),
+    st.builds(Finish, st.integers(1, 2**53 - 1), acks),
+    st.builds(Ack, numbers),
+    st.builds(Ping, st.just(0), acks),
+)  # fmt: skip
+names = ["type", "seq", "ack", "text", "value", "threshold", "pair", "token", "resume", "session"]
+nearly = st.dictionaries(
+    st.sampled_from(names) | st.text(max_size=4),
+    values | st.sampled_from(["start", "words", "threshold", "finish", "ack", "ping"]) | numbers,
+    max_size=6,
+)
+
+
+@many
+@given(client_messages)
+def test_what_a_client_says_is_understood(message: protocol.ClientMessage) -> None:
+    assert parse_client(encode(message)) == message
+
+
+heads = st.lists(st.lists(numbers, min_size=2, max_size=2), min_size=1, max_size=3)
+server_messages = st.one_of(
+    st.builds(Started, texts, texts, thresholds, numbers, numbers,
+              st.builds(Limits, numbers, numbers, thresholds, numbers, thresholds, thresholds),
+              st.booleans(), st.just(0), numbers),
+    st.builds(Read, numbers, numbers, numbers),
+    st.builds(Write, texts, numbers, heads, numbers, numbers, numbers, numbers),
+    st.builds(End, numbers, numbers, numbers, numbers),
+    st.builds(Finished, st.builds(Stats, numbers, numbers, numbers, thresholds), numbers, numbers),
+    st.builds(Error, st.sampled_from(sorted(CLOSE)), texts, st.booleans()),
+    st.builds(Pong, st.just(0), numbers),
+    st.builds(GoingAway, st.just(0), numbers),
+)  # fmt: skip
+
+
+@some
+@given(server_messages)
+def test_what_a_server_says_is_understood(message: protocol.ServerMessage) -> None:
+    frame = encode(message)
+    assert parse_server(frame) == message
+    newer = json.dumps(json.loads(frame) | {"field_of_a_later_version": 1})
+    assert parse_server(newer) == message
+    assert parse_server('{"type":"of a later version","seq":9}') is None
+
+
+@many
+@given(nearly.map(json.dumps) | values.map(json.dumps) | st.text(max_size=40))
+def test_anything_else_is_refused_and_not_repeated(frame: str) -> None:
+    try:
+        message = parse_client(frame)
+    except ProtocolError as refusal:
+        code, reason = refusal.code, str(refusal)
+    else:
+        assert parse_client(encode(message)) == message
+        return
+    assert code == "malformed"
+    assert len(reason) < 100
+    assert len(frame) < 12 or frame not in reason
+
+
+class FakeLane:
+    """A batcher that hears two words at a time and writes each of them."""
+
+    def __init__(self) -> None:
+        self.heard = 0
+        self.words: list[str] = []
+        self.values: list[float] = []
+        self.finished = 0
+        self.acked = 0
+
+    def push(self, words: list[str]) -> None:
+        self.words += words
+
+    def set_threshold(self, value: float) -> None:
+        self.values.append(value)
+
+    def finish(self) -> None:
+        self.finished += 1
+
+    def acknowledge(self, number: int) -> None:
+        self.acked = number
+
+    def work(self, stream: Stream) -> None:
+        while self.heard < len(self.words):
+            word = self.words[self.heard]
+            self.heard += 1
+            stream.add(Write(word, self.heard, [[self.heard]], 0, 0, stream.produced + 1))
+        if self.finished and not stream.done:
+            stats = Stats(self.heard, self.heard, 1, 0.0)
+            stream.add(Finished(stats, stream.produced + 1))
+
+
+class Network:
+    """A client and a server as docs/protocol.md has them, and a cable that breaks."""
+
+    def __init__(self, script: list[str]) -> None:
+        self.lane = FakeLane()
+        self.stream = Stream(self.lane, str.split, queue=10**6, threshold=0.5)
+        self.script = deque(script)
+        self.number = 0
+        self.kept: deque[Words | Finish] = deque()
+        self.seen: list[Write | Finished] = []
+        self.up: deque[str] = deque()
+        self.down: deque[str] = deque()
+        self.sent = 0
+
+    def say(self) -> None:
+        if self.script:
+            self.number += 1
+            self.post(Words(self.number, self.script.popleft()))
+
+    def post(self, message: Words | Finish) -> None:
+        self.kept.append(message)
+        self.up.append(encode(message, len(self.seen)))
+
+    def carry_up(self) -> None:
+        if self.up:
+            message = parse_client(self.up.popleft())
+            assert not isinstance(message, Start)
+            self.stream.receive(message)
+
+    def answer(self) -> None:
+        self.lane.work(self.stream)
+        for message in self.stream.after(self.sent):
+            self.down.append(encode(message, self.stream.received))
+            self.sent = message.seq
+
+    def carry_down(self) -> None:
+        if self.down:
+            message = parse_server(self.down.popleft())
+            assert isinstance(message, Write | Finished)
+            while self.kept and self.kept[0].seq <= message.ack:
+                self.kept.popleft()
+            if message.seq > len(self.seen):
+                self.seen.append(message)
+
+    def cut(self) -> None:
+        """What was on its way is lost; the client resumes."""
+        self.up.clear()
+        self.down.clear()
+        self.stream.resume(len(self.seen))
+        self.sent = len(self.seen)
+        while self.kept and self.kept[0].seq <= self.stream.received:
+            self.kept.popleft()
+        self.up.extend(encode(message, len(self.seen)) for message in self.kept)
+
+
+near = st.integers(1, 4)
+little = st.none() | st.integers(0, 4)
+small_messages = st.one_of(
+    st.builds(Words, near, st.sampled_from(["", "ab", "ab cd", "ab " * 11]), little),
+    st.builds(Threshold, near, thresholds, little),
+    st.builds(Finish, near, little),
+    st.builds(Ack, st.integers(0, 4)),
+    st.builds(Ping, st.just(0), little),
+)
+ACTIONS = ["say", "carry_up", "answer", "carry_down", "cut"]
+
+
+@many
+@given(
+    st.lists(st.text("ab ", max_size=6), max_size=8),
+    st.lists(st.sampled_from(ACTIONS), max_size=60),
+)
+def test_cut_anywhere_nothing_is_lost_and_nothing_comes_twice(
+    script: list[str], actions: list[str]
+) -> None:
+    network = Network(script)
+    for action in actions:
+        getattr(network, action)()
+        assert network.lane.acked <= len(network.seen) <= network.stream.produced
+    while network.script:
+        network.say()
+    network.number += 1
+    network.post(Finish(network.number))
+    for _ in range(200):
+        network.carry_up()
+        network.answer()
+        network.carry_down()
+    assert network.lane.words == [word for text in script for word in text.split()]
+    assert network.lane.finished == 1
+    assert [m.seq for m in network.seen] == list(range(1, len(network.seen) + 1))
+    assert [m.text for m in network.seen[:-1] if isinstance(m, Write)] == network.lane.words
+    assert isinstance(network.seen[-1], Finished)
+
+
+@many
+@given(st.lists(small_messages, max_size=12), st.integers(0, 3))
+def test_messages_in_any_order_keep_the_stream_whole(messages: list[Any], produced: int) -> None:
+    lane = FakeLane()
+    stream = Stream(lane, str.split, queue=20, threshold=0.5)
+    for index in range(produced):
+        stream.add(Read(0, index + 1))
+    for message in messages:
+        before = stream.received, list(lane.words), list(lane.values), lane.finished
+        code = ""
+        fresh = False
+        try:
+            fresh = stream.receive(message)
+        except ProtocolError as refusal:
+            code = refusal.code
+        if code:
+            assert code in ("malformed", "out-of-order", "too-fast")
+            assert before == (stream.received, lane.words, lane.values, lane.finished)
+        assert stream.received == before[0] + (fresh and message.seq > 0)
+        assert len(lane.words) - lane.heard <= 20
+    assert [m.seq for m in stream.outbox] == list(range(stream.acked + 1, produced + 1))
+
+
+@pytest.fixture(scope="module")
+def server() -> Any:
+    running = Running(Settings(rows=4, tick_seconds=0.02, resume_seconds=0.05))
+    yield running
+    running.stop()
+
+
+frames = st.lists(
+    client_messages.map(encode)
+    | nearly.map(json.dumps)
+    | st.text(max_size=20)
+    | st.sampled_from(
+        [encode(Words(1, "ab cd")), encode(Words(2, "ef!")), encode(Finish(2)), encode(Ping())]
+    ),
+    max_size=6,
+)
+
+
+@settings(some, max_examples=150)
+@given(st.booleans(), frames)
+def test_frames_of_any_kind_over_a_real_socket(
+    server: Running, begin: bool, sent: list[str]
+) -> None:
+    one = Client(server.url, begin=begin)
+    try:
+        for frame in sent:
+            one.socket.send(frame.encode("utf-8", "replace").decode())
+        one.socket.send("the end")
+        while (message := one.receive())["type"] not in ("error", "finished"):
+            pass
+        if message["type"] == "error":
+            assert message["fatal"] == (message["code"] in FATAL)
+            assert one.close_code() == CLOSE[message["code"]]
+    except ConnectionClosed:
+        assert one.socket.protocol.close_rcvd is not None
+    one.cut()
+
+
+def test_after_all_that_the_server_works(server: Running) -> None:
+    text = text_of(2)
+    assert Client(server.url).translate(text) == expected(text)
+
+
+bodies = st.one_of(
+    values.map(json.dumps),
+    st.dictionaries(st.sampled_from(["text", "threshold", "pair"]), values).map(json.dumps),
+    st.fixed_dictionaries({"text": st.text(max_size=40)}, optional={"threshold": thresholds}).map(
+        json.dumps
+    ),
+    st.text(max_size=30),
+)
+
+
+@settings(some, max_examples=250)
+@given(bodies, st.sampled_from(["*/*", "text/event-stream"]))
+def test_bodies_of_any_kind_over_http(server: Running, body: str, accept: str) -> None:
+    request = urllib.request.Request(
+        f"{server.http}/v1/translate", body.encode("utf-8", "replace"), {"Accept": accept}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            answer.read()
+            assert answer.status == 200
+            return
+    except urllib.error.HTTPError as refusal:
+        status, problem = refusal.code, json.loads(refusal.read())
+    assert status == 422
+    assert problem["code"] in ("malformed", "unknown-pair")
