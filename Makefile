@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install --disable-pip-version-check --quiet --constraint const
 INSTALLED := $(VENV)/.installed
 SIMULEVAL := .venv-simuleval
 
-.PHONY: test lint types imports pytest chromium simuleval demo bench clean
+.PHONY: test lint types imports pytest chromium node simuleval demo bench clean
 
 test: lint types imports pytest
 
@@ -27,7 +27,7 @@ types: $(INSTALLED)
 imports: $(INSTALLED)
 	$(BIN)/python -m pytest -p no:xdist -o addopts=-q tests/test_imports.py
 
-pytest: $(INSTALLED) simuleval chromium
+pytest: $(INSTALLED) simuleval chromium node
 	$(BIN)/python -m pytest
 
 # The page's tests drive Debian's Chromium; without it they are skipped.
@@ -36,6 +36,13 @@ chromium:
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 		apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y chromium > /dev/null; \
 	else echo 'no chromium: install it (apt-get install chromium) to test the page, too'; fi
+
+# A test speaks to the server from Node.js; without it that test is skipped.
+node:
+	@if command -v node > /dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y nodejs > /dev/null; \
+	else echo 'no node: install it (apt-get install nodejs) to test the protocol from Node.js, too'; fi
 
 # SimulEval pins an old tqdm, so it lives in an environment laid over ours: its own packages come
 # first, a .pth file adds everything of ours behind them.
