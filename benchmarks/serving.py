@@ -1,0 +1,287 @@
+"""Serving on two cores: how many live streams a server holds, with batching and without.
+
+    python benchmarks/serving.py [--model DIR] [--int8] [--seconds S] [--most N] [--soak SECONDS]
+                                 [--json FILE]
+
+Each stream says 2.5 words a second. Streams are added until the 95th percentile of the time from a
+word sent to the words received that waited for it passes 300 ms; the server runs in a process of
+its own, once with batching and once taking one row at a time, and the load comes from this one.
+Without --model: 6+6 layers, width 512, with random weights but for what makes the run realistic
+(benchmarks/streaming.py). --soak holds 80% of what batching holds and looks at the memory. The last
+line is the ratio that decides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import websockets
+
+RATE = 2.5  # words a second
+MOST_SECONDS = 0.3
+SENTENCE = 24  # words
+START = '{"type":"start","seq":0}'
+
+
+# --- the server's process ---
+
+
+def run_server(options: argparse.Namespace) -> None:
+    import torch
+
+    import simultan
+    from simultan.server.run import serve
+    from simultan.server.settings import Settings
+    from simultan.streaming.translator import Translator
+
+    torch.set_num_threads(1)
+    kind = "int8" if options.int8 else None
+    if options.model:
+        translator = simultan.load(options.model)
+        translator.model.prepare_inference(kind)
+    else:
+        from streaming import SHAPE, diagonal_model, make_codec
+
+        from simultan.config import Config, PolicyConfig
+
+        model = diagonal_model(SHAPE, 30).prepare_inference(kind)
+        config = Config(model=SHAPE, policy=PolicyConfig(name="mma-il"))
+        translator = Translator(model, config, make_codec())
+    settings = Settings(rows=options.most, batching=options.server == "on")
+    serve(translator, settings, "127.0.0.1", options.port)
+
+
+class Server:
+    """The other process."""
+
+    def __init__(self, options: argparse.Namespace, batching: bool) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        command = [sys.executable, __file__, "--server", "on" if batching else "off"]
+        command += ["--port", str(port), "--most", str(options.most)]
+        command += ["--model", options.model] * bool(options.model) + ["--int8"] * options.int8
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        self.url = f"ws://127.0.0.1:{port}/ws"
+        until = time.monotonic() + 120
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                return
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > until:
+                    raise SystemExit("the server did not start") from None
+                time.sleep(0.2)
+
+    def memory_mib(self) -> float:
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def processor_seconds(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait()
+
+
+# --- the load ---
+
+
+@dataclass
+class Load:
+    """What a number of streams have seen."""
+
+    waits: list[float] = field(default_factory=list)  # seconds, for each write
+    errors: list[str] = field(default_factory=list)
+    busy: float = 0.0  # of one core, the server
+
+    @property
+    def p95(self) -> float:
+        return statistics.quantiles(self.waits, n=20)[-1] if len(self.waits) > 20 else 0.0
+
+
+def source_words(options: argparse.Namespace, seed: int) -> list[str]:
+    """A sentence, its last word with a full stop."""
+    if options.text:
+        lines = options.text.read_text("utf-8").splitlines()
+        words = lines[seed % len(lines)].split()
+        return [*words[:-1], words[-1].rstrip(".") + "."] if words else ["."]
+    generator = random.Random(seed)
+    words = [f"w{generator.randrange(7_000)}" for _ in range(SENTENCE)]
+    return [*words[:-1], words[-1] + "."]
+
+
+async def speak(
+    url: str, options: argparse.Namespace, seed: int, begin: float, until: float, load: Load
+) -> None:
+    """One stream: a word every 0.4 s, at times of its own; waits count from `begin`."""
+    try:
+        async with websockets.connect(url, compression=None) as connection:
+            await connection.send(START)
+            await connection.recv()
+            sent: list[float] = [0.0]
+            last = 0
+
+            async def listen() -> None:
+                nonlocal last
+                async for frame in connection:
+                    now = time.monotonic()
+                    message = json.loads(frame)
+                    last = message["seq"] or last
+                    if message["type"] == "write" and sent[message["delay"]] > begin:
+                        load.waits.append(now - sent[message["delay"]])
+                    elif message["type"] in ("error", "going-away"):
+                        load.errors.append(message.get("code", "going-away"))
+
+            listening = asyncio.create_task(listen())
+            start = time.monotonic() + random.Random(seed).random() / RATE
+            number = 0
+            sentence = seed
+            words: list[str] = []
+            while time.monotonic() < until:
+                await asyncio.sleep(max(0.0, start + number / RATE - time.monotonic()))
+                if not words:
+                    words = source_words(options, sentence)
+                    sentence += 1_000
+                number += 1
+                text = {"type": "words", "seq": number, "ack": last, "text": words.pop(0)}
+                sent.append(time.monotonic())
+                await connection.send(json.dumps(text))
+            await asyncio.sleep(1.0)  # the rest of what was written
+            listening.cancel()
+    except (OSError, websockets.WebSocketException) as error:
+        load.errors.append(type(error).__name__)
+
+
+async def run_load(
+    server: Server, options: argparse.Namespace, streams: int, seconds: float
+) -> Load:
+    """So many streams, which come in over two seconds at different places of their sentences."""
+    load = Load()
+    begin = time.monotonic() + 4
+    tasks = []
+    for seed in range(streams):
+        tasks.append(
+            asyncio.create_task(speak(server.url, options, seed, begin, begin + seconds, load))
+        )
+        await asyncio.sleep(2 / streams)
+    await asyncio.sleep(max(0.0, begin - time.monotonic()))
+    used = server.processor_seconds()
+    await asyncio.sleep(seconds)
+    load.busy = (server.processor_seconds() - used) / seconds
+    await asyncio.gather(*tasks)
+    return load
+
+
+def holds(server: Server, options: argparse.Namespace, streams: int, label: str) -> bool:
+    load = asyncio.run(run_load(server, options, streams, options.seconds))
+    fine = load.p95 <= MOST_SECONDS and not load.errors and len(load.waits) > 0
+    print(
+        f"  {label}: {streams:4d} streams  p95 {load.p95 * 1e3:7.1f} ms"
+        f"  median {statistics.median(load.waits or [0.0]) * 1e3:6.1f} ms"
+        f"  {len(load.waits) / options.seconds:6.1f} writes/s  {load.busy:.2f} cores"
+        f"  errors {len(load.errors)}{'' if fine else '  too many'}",
+        flush=True,
+    )
+    return fine
+
+
+def count_held(server: Server, options: argparse.Namespace, label: str) -> int:
+    """The most streams the server holds, to 6%."""
+    low, high = 0, options.begin
+    while high <= options.most and holds(server, options, high, label):
+        low, high = high, 2 * high
+    high = min(high, options.most + 1)
+    while high - low > max(1, low // 16):
+        middle = (low + high) // 2
+        if holds(server, options, middle, label):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def soak(server: Server, options: argparse.Namespace, streams: int) -> dict[str, float]:
+    """Hold so many streams and watch the memory."""
+
+    async def run() -> tuple[Load, list[float]]:
+        sizes: list[float] = []
+
+        async def watch() -> None:
+            while True:
+                sizes.append(server.memory_mib())
+                await asyncio.sleep(2)
+
+        watching = asyncio.create_task(watch())
+        load = await run_load(server, options, streams, options.soak)
+        watching.cancel()
+        return load, sizes[len(sizes) // 10 :]
+
+    load, sizes = asyncio.run(run())
+    quarter = max(1, len(sizes) // 4)
+    first, last = statistics.mean(sizes[:quarter]), statistics.mean(sizes[-quarter:])
+    print(
+        f"soak of {options.soak:g} s with {streams} streams: p95 {load.p95 * 1e3:.1f} ms,"
+        f" errors {len(load.errors)}, memory {first:.1f} MiB in the first quarter,"
+        f" {last:.1f} MiB in the last"
+    )
+    return {"errors": len(load.errors), "first_mib": first, "last_mib": last, "p95": load.p95}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--model", default="", help="a model's folder")
+    parser.add_argument("--text", type=Path, help="its source text, a sentence to a line")
+    parser.add_argument("--int8", action="store_true")
+    parser.add_argument("--seconds", type=float, default=12.0, help="of each measurement")
+    parser.add_argument("--begin", type=int, default=8, help="streams to begin with")
+    parser.add_argument("--most", type=int, default=192, help="streams, and rows of the server")
+    parser.add_argument("--soak", type=float, default=0.0)
+    parser.add_argument("--streams", type=int, default=0, help="soak with so many, nothing else")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--server", choices=["on", "off"], help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.server:
+        run_server(options)
+        return
+    if options.model and not options.text:
+        raise SystemExit("--model needs --text: sentences of its source language")
+    figures: dict[str, object] = {}
+    held = {True: 0, False: 0}
+    for batching in (True, False):
+        server = Server(options, batching)
+        try:
+            if not options.streams:
+                label = "batching" if batching else "one row at a time"
+                held[batching] = count_held(server, options, label)
+            if batching and options.soak:
+                streams = options.streams or max(1, int(0.8 * held[True]))
+                figures["soak"] = soak(server, options, streams)
+        finally:
+            server.stop()
+        if options.streams:
+            return
+    ratio = held[True] / max(1, held[False])
+    figures |= {"batching": held[True], "one row at a time": held[False], "ratio": ratio}
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    print(f"streams held: {held[True]} with batching, {held[False]} one row at a time")
+    print(f"ratio {ratio:.2f}   wanted >= 3")
+
+
+if __name__ == "__main__":
+    main()
