@@ -137,6 +137,7 @@ export class PathFigure {
     const group = make("g", { class: "heads" }, this.svg);
     const lane = Math.min(9, (this.cell * 0.72) / total);
     const radius = Math.max(1, Math.min(2.9, lane * 0.45));
+    const thickness = Math.max(0.8, Math.min(1.6, lane));
     let number = 0;
     heads.forEach((layer, l) => layer.forEach((_, h) => {
       const offset = this.cell / 2 + (number++ - (total - 1) / 2) * lane;
@@ -147,7 +148,7 @@ export class PathFigure {
       });
       if (!points.length) return;
       const colour = layerColour(l, heads.length);
-      make("path", { d: strand(points), style: `stroke:${colour}` }, group);
+      make("path", { d: strand(points), style: `stroke:${colour};stroke-width:${thickness}` }, group);
       const moving = points.length - 1;
       points.forEach(([cx, cy], i) => make("circle", {
         cx, cy: cy + ROW / 2, r: i === moving ? radius + 1 : radius, style: `fill:${colour}`,
