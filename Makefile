@@ -14,7 +14,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@# torch first and at its pin: any other order may pull another build of it
 	$(PIP) torch
-	$(PIP) --editable '.[dev,serve]'
+	$(PIP) --editable '.[dev,serve,cluster]'
 	touch $@
 
 lint: $(INSTALLED)

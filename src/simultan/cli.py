@@ -12,6 +12,7 @@ import typer
 if TYPE_CHECKING:
     from simultan.data.corpus import Prepared
     from simultan.evaluation.scores import Scores
+    from simultan.server.settings import Settings
 
 PipelineName = Literal["words", "moses-bpe", "bpe"]
 LatencyUnit = Literal["words", "subwords"]
@@ -259,7 +260,15 @@ def serve_verb(
         bool, typer.Option(help="One step of the model for all streams, or one for each.")
     ] = True,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=0, help="Of the model; 0: all cores but one.")] = 0,
+    threads: Annotated[
+        int, typer.Option(min=0, help="Of the model; 0: all cores but one, with --ray: 1.")
+    ] = 0,
+    use_ray: Annotated[
+        bool, typer.Option("--ray", help="Replicas under Ray Serve, on one or more machines.")
+    ] = False,
+    replicas: Annotated[
+        str, typer.Option(metavar="MIN:MAX", help="With --ray: as many as the load needs.")
+    ] = "",
 ) -> None:
     """Translate live, for many at once: a page, a websocket and an HTTP API."""
     import os
@@ -292,11 +301,41 @@ def serve_verb(
         k=k,
         rule=rule,
     )
+    if use_ray:
+        _serve_replicas(model, settings, host, port, replicas or "1:1", device, threads, quantize)
+        return
+    if replicas:
+        raise ValueError("--replicas goes with --ray")
     translator = simultan.load(model, device=device)
     if device == "cpu":
         torch.set_num_threads(threads or max(1, (os.cpu_count() or 2) - 1))
         translator.model.prepare_inference("int8" if quantize else None)
     serve(translator, settings, host, port)
+
+
+def _serve_replicas(
+    model: str, settings: Settings, host: str, port: int, replicas: str, device: str,
+    threads: int, quantize: bool,
+) -> None:  # fmt: skip
+    import simultan
+
+    try:
+        from simultan.server.cluster import Cluster, serve_cluster
+    except ImportError as error:
+        raise ValueError(
+            f"--ray needs more packages: pip install 'simultan[serve,cluster]' ({error})"
+        ) from error
+
+    least, _, most = replicas.partition(":")
+    if not (least.isdecimal() and (most or least).isdecimal()):
+        raise ValueError(f"--replicas {replicas}: MIN:MAX, such as 2:8")
+    if Path(model).is_dir():
+        model = str(Path(model).resolve())  # replicas start elsewhere
+    simultan.load(model)  # what is wrong with it is told here, not by each replica
+    cluster = Cluster(
+        model, settings, (int(least), int(most or least)), device, threads or 1, quantize
+    )
+    serve_cluster(cluster, host, port)
 
 
 @app.command("evaluate")

@@ -216,6 +216,7 @@ class Live:
             batching=settings.batching,
             on_turn=self.metrics.note_turn,
         )
+        self.tag = ""  # session ids begin with it: of a replica among others
         self.streams: dict[str, LiveStream] = {}
         self.connections: set[Connection] = set()
         self.jobs: set[Job] = set()
@@ -302,7 +303,7 @@ class Live:
         threshold = self.settings.threshold if start.threshold is None else start.threshold
         lane = self.open_lane(lambda message: self._deliver(stream, message), threshold)
         stream = LiveStream(lane, self.split, self.settings)
-        stream.threshold = threshold
+        stream.id, stream.threshold = self.tag + stream.id, threshold
         self.streams[stream.id] = stream
         self.metrics.started.inc()
         return stream

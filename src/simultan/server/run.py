@@ -12,7 +12,7 @@ from simultan.server.live import Live
 from simultan.server.settings import Settings
 from simultan.streaming.translator import Translator
 
-__all__ = ["Server", "make_server", "serve"]
+__all__ = ["Server", "keep_discreet", "make_server", "serve"]
 
 
 class Server(uvicorn.Server):
@@ -35,10 +35,8 @@ def make_server(
 ) -> Server:
     """Port 0 takes a free one. At the default level nothing a client sends is logged."""
     app = create_app(translator, settings)
-    for name in ("uvicorn.error", "simultan"):
-        logger = logging.getLogger(name)
-        if level != "debug" and not any(isinstance(f, _Discreet) for f in logger.filters):
-            logger.addFilter(_Discreet())
+    if level != "debug":
+        keep_discreet("uvicorn.error", "simultan")
     config = uvicorn.Config(
         app,
         host=host,
@@ -54,6 +52,13 @@ def make_server(
         proxy_headers=False,
     )
     return Server(config, app.state.live)
+
+
+def keep_discreet(*names: str) -> None:
+    """Let these loggers tell what kind of error there was, and no more."""
+    for logger in map(logging.getLogger, names):
+        if not any(isinstance(f, _Discreet) for f in logger.filters):
+            logger.addFilter(_Discreet())
 
 
 class _Discreet(logging.Filter):
