@@ -66,6 +66,7 @@ class Packed:
         self.linears, self.slabs = linears, slabs
         weight, self.bias = _join(linears)
         self.outputs, self.inputs = weight.shape
+        self.more = -self.outputs % self.BLOCKS  # rows of zeros that fill the last block
         self.shape = self.BLOCKS, self.inputs, 1
         self.strides = 0, 1, self.inputs
         self.rows: Tensor | None = None  # [BLOCKS, N / BLOCKS, K], for one row
@@ -85,7 +86,7 @@ class Packed:
             y = torch.bmm(self.rows, column).view(1, -1)
         else:
             y = torch.baddbmm(self.row_bias, self.rows, column).view(1, -1)
-        return y if y.shape[1] == self.outputs else y[:, : self.outputs]
+        return y[:, : self.outputs] if self.more else y
 
     def _several(self, x: Tensor) -> Tensor:
         if self.tiles is None:
@@ -96,11 +97,10 @@ class Packed:
         )
 
     def _lay_out_rows(self) -> None:
-        more = -self.outputs % self.BLOCKS
-        weight = F.pad(_join(self.linears)[0], (0, 0, 0, more))
+        weight = F.pad(_join(self.linears)[0], (0, 0, 0, self.more))
         self.rows = self.slabs.put(weight).view(self.BLOCKS, -1, self.inputs)
         if self.bias is not None:
-            self.row_bias = F.pad(self.bias, (0, more)).view(self.BLOCKS, -1, 1)
+            self.row_bias = F.pad(self.bias, (0, self.more)).view(self.BLOCKS, -1, 1)
 
 
 class Int8:

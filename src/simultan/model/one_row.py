@@ -93,6 +93,11 @@ def _norm(norm: nn.LayerNorm) -> Norm:
     return norm.normalized_shape, norm.weight.detach(), norm.bias.detach(), norm.eps, False
 
 
+def _normalise(norm: nn.Module, x: Tensor) -> Tensor:
+    """The module's own call costs more than the operation."""
+    return torch.layer_norm(x, *_norm(norm)) if isinstance(norm, nn.LayerNorm) else norm(x)
+
+
 def encode(model: Transformer, tokens: Tensor, row: int, state: EncoderState) -> Tensor:
     """New source tokens [C] -> their encodings [C, D]."""
     assert state.cache is not None
@@ -101,19 +106,18 @@ def encode(model: Transformer, tokens: Tensor, row: int, state: EncoderState) ->
     x = model.source_embedding.at(tokens, start)
     for index, block in enumerate(state.blocks):
         x = _look_back(block, x, state.cache.row(index, row), span)
-        x = _feed_forward(block, x)
-    return model.encoder_norm(x)
+        x = feed_forward(block, x)
+    return _normalise(model.encoder_norm, x)
 
 
 def step(model: Transformer, token: int, row: int, state: DecoderState, threshold: float) -> Step:
     """TranslationModel.step for one row."""
-    blocked = Step([], state.nothing, state.trial[:0])
     waiting = state.layer[row]
     if waiting >= 0:
         x, asked = state.hidden[row : row + 1], state.query[row : row + 1]
         stopped = state.stopped[row].tolist()
     elif not state.available[row] or not (model.policy.learned or model.place_fixed(row, state)):
-        return blocked
+        return Step([], state.nothing, state.trial[:0])
     else:
         tokens = torch.tensor([token], device=state.hidden.device)
         x = asked = model.target_embedding.at(tokens, state.length[row])
@@ -135,18 +139,18 @@ def step(model: Transformer, token: int, row: int, state: DecoderState, threshol
             _scan(block, asked, index, row, state, trial[index], stopped, limit)
             if not all(stopped):
                 _wait(index, row, state, x, asked, trial, stopped)
-                return blocked
+                return Step([], state.nothing, state.trial[:0])
         stops = trial[index if model.policy.every_head else 0]
         context = _read(cross, asked, source.row(index, row), [at - base for at in stops])
         x = cross.output_map(context).add_(x)
         if not block.pre:
             x = torch.layer_norm(x, *block.cross_norm)
-        x = _feed_forward(block, x)
+        x = feed_forward(block, x)
         state.evaluations += 1
     state.layer[row] = -1
     positions = torch.tensor([trial], device=x.device)
     state.trial[row] = positions[0]
-    return Step([row], model.project(model.decoder_norm(x)), positions)
+    return Step([row], model.project(_normalise(model.decoder_norm, x)), positions)
 
 
 def _where_heads_stand(model: Transformer, row: int, state: DecoderState) -> list[list[int]]:
@@ -283,7 +287,8 @@ def _look_back(block: Block, x: Tensor, cached: Tensor, span: Span) -> Tensor:
     return x if block.pre else torch.layer_norm(x, *block.norm)
 
 
-def _feed_forward(block: Block, x: Tensor) -> Tensor:
+def feed_forward(block: Block, x: Tensor) -> Tensor:
+    """x [R, D], of any number of rows."""
     y = block.inner(torch.layer_norm(x, *block.ffn_norm) if block.pre else x)
     x = block.outer(y.relu_()).add_(x)
     return x if block.pre else torch.layer_norm(x, *block.ffn_norm)

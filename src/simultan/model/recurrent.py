@@ -136,10 +136,10 @@ class Recurrent(TranslationModel):
     def before_source(self, index: int, x: Tensor, rows: list[int], state: DecoderState) -> Tensor:
         return x
 
-    def source_query(self, index: int, x: Tensor) -> Tensor:
+    def source_query(self, index: int, x: Tensor, state: DecoderState) -> Tensor:
         return x
 
-    def after_source(self, index: int, x: Tensor, context: Tensor) -> Tensor:
+    def after_source(self, index: int, x: Tensor, context: Tensor, state: DecoderState) -> Tensor:
         return torch.tanh(self.combine_map(torch.cat([context, x], -1)))
 
     def end(self, x: Tensor) -> Tensor:

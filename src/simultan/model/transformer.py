@@ -84,7 +84,9 @@ class Embedding(nn.Module):
 
     def at(self, tokens: Tensor, start: int) -> Tensor:
         """New tokens [C] of one row, the first of them at this position."""
-        x = F.embedding(tokens, self.tokens.weight)
+        weight = self.tokens.weight
+        # of a single token a view, which is quicker to have
+        x = weight[int(tokens)].unsqueeze(0) if len(tokens) == 1 else F.embedding(tokens, weight)
         if not self.positions:
             return x * self.scale
         end = start + len(tokens)
@@ -122,10 +124,6 @@ class FeedForward(nn.Module, Mapped):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.outer(self.dropout(F.relu(self.inner(x))))
-
-    def step(self, x: Tensor) -> Tensor:
-        """A few positions x [R, D]."""
-        return self.outer_map(self.inner_map(x).relu_())
 
 
 class Residual(nn.Module):
@@ -281,10 +279,9 @@ class Transformer(TranslationModel):
         assert cache is not None
         view = self.view(cache, rows, [state.length[row] for row in rows], tokens.shape[1])
         x = self.source_embedding.step(tokens, view.positions)
-        for index, layer in enumerate(self.encoder_layers):
+        for index, (layer, block) in enumerate(zip(self.encoder_layers, state.blocks, strict=True)):
             x = self.look_back(index, layer, x, cache, view)
-            y = layer.ffn.step(layer.ffn_residual.before(x).flatten(0, 1)).view(x.shape)
-            x = layer.ffn_residual.after(x, y)
+            x = one_row.feed_forward(block, x.flatten(0, 1)).view(x.shape)
         return self.encoder_norm(x)
 
     def step(
@@ -306,13 +303,16 @@ class Transformer(TranslationModel):
         layer = self.decoder_layers[index]
         return self.look_back(index, layer, x[:, None], state.target, view)[:, 0]
 
-    def source_query(self, index: int, x: Tensor) -> Tensor:
-        return self.decoder_layers[index].cross_residual.before(x)
+    def source_query(self, index: int, x: Tensor, state: DecoderState) -> Tensor:
+        block = state.blocks[index]
+        return torch.layer_norm(x, *block.cross_norm) if block.pre else x
 
-    def after_source(self, index: int, x: Tensor, context: Tensor) -> Tensor:
-        layer = self.decoder_layers[index]
-        x = layer.cross_residual.after(x, context)
-        return layer.ffn_residual.after(x, layer.ffn.step(layer.ffn_residual.before(x)))
+    def after_source(self, index: int, x: Tensor, context: Tensor, state: DecoderState) -> Tensor:
+        block = state.blocks[index]
+        x = context.add_(x)
+        return one_row.feed_forward(
+            block, x if block.pre else torch.layer_norm(x, *block.cross_norm)
+        )
 
     def end(self, x: Tensor) -> Tensor:
         return self.decoder_norm(x)

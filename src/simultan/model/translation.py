@@ -177,10 +177,12 @@ class TranslationModel(nn.Module, Mapped, ABC):
         """The part of a layer that looks at the target's past."""
 
     @abstractmethod
-    def source_query(self, index: int, x: Tensor) -> Tensor: ...
+    def source_query(self, index: int, x: Tensor, state: DecoderState) -> Tensor: ...
 
     @abstractmethod
-    def after_source(self, index: int, x: Tensor, context: Tensor) -> Tensor: ...
+    def after_source(
+        self, index: int, x: Tensor, context: Tensor, state: DecoderState
+    ) -> Tensor: ...
 
     @abstractmethod
     def end(self, x: Tensor) -> Tensor: ...
@@ -294,7 +296,7 @@ class TranslationModel(nn.Module, Mapped, ABC):
         for index, attention in enumerate(self.cross_attentions()):
             if coming:
                 x = self.before_source(index, x, coming, decoder)
-                asked = attention.ask(self.source_query(index, x))
+                asked = attention.ask(self.source_query(index, x, decoder))
             if attention.selecting_heads:
                 resumed = [row for row in rows if decoder.layer[row] == index]
                 if resumed:
@@ -321,7 +323,7 @@ class TranslationModel(nn.Module, Mapped, ABC):
                 length = max(decoder.available[r] - b for r, b in zip(coming, before, strict=True))
             source = decoder.source.read(index, coming, length)
             context = attention.step(asked, source, stops)
-            x = self.after_source(index, x, context)
+            x = self.after_source(index, x, context, decoder)
             decoder.evaluations += len(coming)
         logits = self.project(self.end(x)) if coming else x.new_zeros(0, self.output.out_features)
         return Step(list(coming), logits, decoder.trial[coming])
