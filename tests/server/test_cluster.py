@@ -46,7 +46,7 @@ class Cluster:
         self.log = Path(self.temporary) / "output"
         with self.log.open("w") as log:
             own = {
-                "RAY_ADDRESS": "local",  # whatever else runs here
+                "RAY_ADDRESS": "",  # a cluster of its own, whatever else runs here
                 "RAY_TMPDIR": self.temporary,
                 "RAY_AUTH_MODE": "token",
                 "RAY_AUTH_TOKEN": secrets.token_hex(32),  # without one, Ray leaves one in ~/.ray

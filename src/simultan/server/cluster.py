@@ -32,7 +32,11 @@ from simultan.server.protocol import ProtocolError, Start, parse_client
 from simultan.server.run import keep_discreet
 from simultan.server.settings import Settings
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # before ray is there: it would call home
+# Ray looks at these when it is imported: it would call home, and a cluster of our own would listen
+# on all interfaces
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+if not os.environ.get("RAY_ADDRESS"):
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 import ray
 from ray import serve
@@ -112,6 +116,7 @@ class Replica:
         self.socket = socket.create_server((ray.util.get_node_ip_address(), 0))
         config = uvicorn.Config(
             self._other_replica,
+            interface="asgi3",
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -299,11 +304,11 @@ def application(cluster: Cluster) -> Any:
 
 
 def serve_cluster(cluster: Cluster, host: str, port: int) -> None:
-    """Until SIGTERM or SIGINT; on the Ray cluster that is there, or on one of our own."""
+    """Until SIGTERM or SIGINT; on the Ray cluster of RAY_ADDRESS, or on one of our own."""
     if not port:
         raise ValueError("--ray needs a --port: all machines have the same")
     local = host in ("127.0.0.1", "localhost", "::1")
-    _join(cluster, local)
+    _join(cluster)
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
@@ -329,17 +334,15 @@ def serve_cluster(cluster: Cluster, host: str, port: int) -> None:
         ray.shutdown()
 
 
-def _join(cluster: Cluster, local: bool) -> None:
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
-    if os.environ.get("RAY_ADDRESS") != "local":
-        with suppress(ConnectionError):
-            ray.init(address="auto", **quiet)
-            return
-    ray.init(
-        address="local",
-        num_cpus=max(os.cpu_count() or 1, cluster.threads * cluster.replicas[1]),
-        include_dashboard=False,
-        object_store_memory=STORE_BYTES,
-        _node_ip_address="127.0.0.1" if local else None,
-        **quiet,
-    )
+def _join(cluster: Cluster) -> None:
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(**quiet)
+    else:
+        ray.init(
+            address="local",
+            num_cpus=max(os.cpu_count() or 1, cluster.threads * cluster.replicas[1]),
+            include_dashboard=False,
+            object_store_memory=STORE_BYTES,
+            **quiet,
+        )
