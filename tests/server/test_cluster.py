@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -48,8 +47,6 @@ class Cluster:
             own = {
                 "RAY_ADDRESS": "",  # a cluster of its own, whatever else runs here
                 "RAY_TMPDIR": self.temporary,
-                "RAY_AUTH_MODE": "token",
-                "RAY_AUTH_TOKEN": secrets.token_hex(32),  # without one, Ray leaves one in ~/.ray
             }
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "simultan.cli", *command.split()],

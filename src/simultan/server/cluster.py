@@ -7,10 +7,12 @@ resume that reaches another one is relayed, frame by frame, to the replica that 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -32,21 +34,24 @@ from simultan.server.protocol import ProtocolError, Start, parse_client
 from simultan.server.run import keep_discreet
 from simultan.server.settings import Settings
 
-# Ray looks at these when it is imported: it would call home, and a cluster of our own would listen
-# on all interfaces
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-if not os.environ.get("RAY_ADDRESS"):
-    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+OWN = not os.environ.get("RAY_ADDRESS")  # no cluster to join: one of our own, on this machine
+if "ray" not in sys.modules:  # it looks at these when it is imported; a replica has them already
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would call home
+    if OWN:  # listen on loopback, not everywhere; and a key for this run, or it keeps one in ~/.ray
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
-import ray
-from ray import serve
-from ray.experimental import internal_kv
+import ray  # noqa: E402
+from ray import serve  # noqa: E402
+from ray.experimental import internal_kv  # noqa: E402
 
 __all__ = ["Cluster", "Replica", "serve_cluster"]
 
 NAME = "simultan"  # of the app, and of our names in Ray's store
 TAG = 8  # characters
 SECRET = "x-simultan-relay"  # header between replicas
+QUIET: dict[str, Any] = {"log_level": "WARNING", "enable_access_log": False}
 STORE_BYTES = 80 * 2**20  # of Ray's object store, which nothing here uses; about the least it takes
 
 
@@ -128,7 +133,7 @@ class Replica:
 
     @property
     def healthy(self) -> bool:
-        return self.live.batcher.alive and not any(task.done() for task in self.tasks)
+        return self.live.batcher.alive and not self.tasks[0].done()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -160,11 +165,13 @@ class Replica:
 
     async def _watch(self, name: str) -> None:
         """Whether the whole cluster stops: then clients hear of it, while they can."""
-        while await asyncio.to_thread(_get, "stopping") is None:
+        stopping = False
+        while not stopping:
             await asyncio.sleep(0.5)
+            with suppress(Exception):  # Ray's store may be away for a while: streams go on
+                stopping = await asyncio.to_thread(_get, "stopping") is not None
         await self.live.drain()
         await asyncio.to_thread(_delete, name)
-        await asyncio.Event().wait()
 
     async def _other_replica(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A connection that another replica hands on; nobody else knows the secret."""
@@ -220,8 +227,11 @@ class Replica:
                 open_timeout=3,
                 proxy=None,
             )
-        except (OSError, WebSocketException):
-            return None  # it is dead, and its sessions with it
+        except ConnectionRefusedError:  # it is dead, and its sessions with it
+            await asyncio.to_thread(_delete, f"replica:{tag}")
+        except (OSError, WebSocketException):  # its machine cannot be reached
+            pass
+        return None
 
 
 async def _relay(first: str, owner: ClientConnection, receive: Receive, send: Send) -> None:
@@ -297,7 +307,7 @@ def application(cluster: Cluster) -> Any:
             "num_cpus": cluster.threads,
             "num_gpus": 1 if cluster.device.startswith("cuda") else 0,
         },
-        logging_config={"log_level": "WARNING", "enable_access_log": False},
+        logging_config=QUIET,
         **load,
     )
     return deployment(serve.ingress()(Translation)).bind(cluster)
@@ -314,20 +324,22 @@ def serve_cluster(cluster: Cluster, host: str, port: int) -> None:
         signal.signal(number, lambda *_: over.set())
     try:
         _delete("stopping")
-        logging: dict[str, Any] = {"log_level": "WARNING", "enable_access_log": False}
         serve.start(
             proxy_location="HeadOnly" if local else "EveryNode",
             http_options={"host": host, "port": port},
-            logging_config=logging,
+            logging_config=QUIET,
         )
-        serve.run(application(cluster), name=NAME, route_prefix="/", logging_config=logging)
+        serve.run(application(cluster), name=NAME, route_prefix="/", logging_config=QUIET)
         print(f"simultan: http://{host}:{port} (Ctrl-C stops it)", flush=True)
         over.wait()
         _put("stopping", "1")
         until = time.monotonic() + cluster.settings.drain_seconds + 2
         while _replicas() and time.monotonic() < until:
             time.sleep(0.1)
-        serve.shutdown()
+        if OWN:
+            serve.shutdown()
+        else:
+            serve.delete(NAME)  # others may have apps there, too
         for name in _replicas():  # of those that were killed
             _delete(name)
     finally:
@@ -336,7 +348,8 @@ def serve_cluster(cluster: Cluster, host: str, port: int) -> None:
 
 def _join(cluster: Cluster) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
-    if os.environ.get("RAY_ADDRESS"):
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    if not OWN:
         ray.init(**quiet)
     else:
         ray.init(
