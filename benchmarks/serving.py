@@ -169,15 +169,16 @@ async def speak(
 async def run_load(
     server: Server, options: argparse.Namespace, streams: int, seconds: float
 ) -> Load:
-    """So many streams, which come in over two seconds at different places of their sentences."""
+    """So many streams; they come in over the time of a sentence, all at different places."""
     load = Load()
-    begin = time.monotonic() + 4
+    coming = SENTENCE / RATE
+    begin = time.monotonic() + coming + 1
     tasks = []
     for seed in range(streams):
         tasks.append(
             asyncio.create_task(speak(server.url, options, seed, begin, begin + seconds, load))
         )
-        await asyncio.sleep(2 / streams)
+        await asyncio.sleep(coming / streams)
     await asyncio.sleep(max(0.0, begin - time.monotonic()))
     used = server.processor_seconds()
     await asyncio.sleep(seconds)
@@ -246,7 +247,7 @@ def main() -> None:
     parser.add_argument("--model", default="", help="a model's folder")
     parser.add_argument("--text", type=Path, help="its source text, a sentence to a line")
     parser.add_argument("--int8", action="store_true")
-    parser.add_argument("--seconds", type=float, default=12.0, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     parser.add_argument("--begin", type=int, default=8, help="streams to begin with")
     parser.add_argument("--most", type=int, default=192, help="streams, and rows of the server")
     parser.add_argument("--soak", type=float, default=0.0)
