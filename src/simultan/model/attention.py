@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from simultan.config import ModelConfig, PolicyConfig
 from simultan.model.maps import Make, Map, Mapped, Plain
-from simultan.model.policy import Policy, additive, p_choose, visible
+from simultan.model.policy import Policy, p_choose, visible
 from simultan.ops import expected_alignment, expected_attention, masked_attention
 
 CHUNK = 2**17  # numbers
@@ -43,7 +43,7 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """A few queries over a cache: q [R, H, C, D], k and v [R, H, N, D], mask 0 or -inf."""
+    """A few queries over a cache: q [R, H, C, D], k and v [R, H, N, D], mask True = keep."""
     if q.shape[2] > 1 or q.shape[0] == 1 or q.device.type != "cpu":
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     # One query a row: for a matrix product of its own, each head of each row has too little to
@@ -57,7 +57,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         b = a + some
         scores = (keys[a:b] * query[a:b]).sum(-1)
         if mask is not None:
-            scores = scores + mask[a:b, :, 0].transpose(1, 2)
+            scores.masked_fill_(~mask[a:b, :, 0].transpose(1, 2), -torch.inf)
         weights = torch.softmax(scores, 1)
         contexts.append((values[a:b] * weights[..., None]).sum(1))
     return (contexts[0] if len(contexts) == 1 else torch.cat(contexts)).unsqueeze(2)
@@ -97,20 +97,6 @@ class SelfAttention(nn.Module, Mapped):
         else:
             context = masked_attention(q, k, v, None)
         return self.output(join_heads(context))
-
-    def project(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """New positions x [R, C, D] -> queries [R, H, C, D], and [R, C, 2, H, D] for the cache."""
-        qkv = self.qkv_map(x.flatten(0, 1)).view(*x.shape[:2], 3, self.heads, -1)
-        q, new = qkv[:, :, 0].transpose(1, 2), qkv[:, :, 1:]
-        if self.rotary:
-            k = rotate(new[:, :, 0].transpose(1, 2), positions).transpose(1, 2)
-            return rotate(q, positions), torch.stack([k, new[:, :, 1]], 2)
-        return q, new
-
-    def step(self, q: Tensor, cached: Tensor, mask: Tensor | None) -> Tensor:
-        """Queries over the cache [2, R, H, N, D] that already holds their own keys."""
-        context = join_heads(attend(q, cached[0], cached[1], mask))
-        return self.output_map(context.flatten(0, 1)).view(context.shape)
 
 
 class MonotonicAttention(nn.Module, Mapped):
@@ -222,6 +208,5 @@ class MonotonicAttention(nn.Module, Mapped):
             index = stops[..., None, None].expand(-1, self.heads, 1, value.shape[-1])
             return self.output_map(value.gather(2, index).flatten(1))
         query = asked[:, self.select_width :].unflatten(-1, (self.heads, 1, -1))
-        seen = visible(stops, value.shape[2], self.policy.lookback)[:, :, None, :]
-        mask = additive(seen, query)
+        mask = visible(stops, value.shape[2], self.policy.lookback)[:, :, None, :]
         return self.output_map(attend(query, source[0], value, mask).flatten(1))

@@ -77,22 +77,21 @@ def additive(mask: Tensor, like: Tensor) -> Tensor:
 
 
 def scan(
-    energy: Tensor, first: Tensor, available: Tensor, finished: Tensor, threshold: Tensor
+    energy: Tensor, begin: int, first: Tensor, available: Tensor, end: Tensor, limit: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Algorithm 1's inner loop, for all heads at once.
 
-    energy [R, H, N] over the keys at hand, first [R, H] the key each head scans from,
-    available [R] how many keys there are, finished [R] whether the last of them ends the
-    source, threshold [R] -> position [R, H], stopped [R, H]. A head that found no stop
-    stands on the first key still to come.
+    energy [R, H, N] of the keys from `begin` on, first [R, H] the key each head scans from,
+    available [R, 1] how many keys there are, end [R, 1] the one that ends the source (-1: it
+    has not come), limit [R, 1] the logit of the threshold -> position [R, H], stopped [R, H].
+    A head that found no stop stands on the first key still to come.
     """
-    keys = torch.arange(energy.shape[-1], device=energy.device)
-    count = available[:, None, None]
-    stop = energy > torch.logit(threshold)[:, None, None]  # p > threshold, without a sigmoid
-    stop |= finished[:, None, None] & (keys == count - 1)
-    stop &= (keys >= first[..., None]) & (keys < count)
+    keys = torch.arange(begin, begin + energy.shape[-1], device=energy.device)
+    stop = energy > limit[..., None]  # p > threshold, without a sigmoid
+    stop |= keys == end[..., None]
+    stop &= (keys >= first[..., None]) & (keys < available[..., None])
     stopped, position = stop.max(-1)
-    return torch.where(stopped, position, available[:, None]), stopped
+    return torch.where(stopped, position + begin, available), stopped
 
 
 def lookback_start(stop: int, lookback: int | None) -> int:

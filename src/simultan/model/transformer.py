@@ -15,9 +15,16 @@ from simultan.config import Config, ModelConfig
 from simultan.data.batching import Batch
 from simultan.data.vocabulary import BOS
 from simultan.model import one_row
-from simultan.model.attention import MonotonicAttention, SelfAttention
+from simultan.model.attention import (
+    MonotonicAttention,
+    SelfAttention,
+    attend,
+    join_heads,
+    rotate,
+)
 from simultan.model.maps import Make, Map, Mapped, Plain
-from simultan.model.policy import additive, visible
+from simultan.model.one_row import Block
+from simultan.model.policy import visible
 from simultan.model.state import Cache, DecoderState, EncoderState, State, Step
 from simultan.model.translation import ModelOutput, TranslationModel
 
@@ -30,7 +37,7 @@ class View:
     starts: list[int]
     place: tuple[Tensor, Tensor]  # in the cache
     positions: Tensor  # [R, C], absolute
-    mask: Tensor | None  # [R, 1, C, N] 0 or -inf
+    mask: Tensor | None  # [R, 1, C, N]
     slots: int  # N
 
 
@@ -279,8 +286,8 @@ class Transformer(TranslationModel):
         assert cache is not None
         view = self.view(cache, rows, [state.length[row] for row in rows], tokens.shape[1])
         x = self.source_embedding.step(tokens, view.positions)
-        for index, (layer, block) in enumerate(zip(self.encoder_layers, state.blocks, strict=True)):
-            x = self.look_back(index, layer, x, cache, view)
+        for index, block in enumerate(state.blocks):
+            x = self.look_back(index, block, x, cache, view)
             x = one_row.feed_forward(block, x.flatten(0, 1)).view(x.shape)
         return self.encoder_norm(x)
 
@@ -300,8 +307,7 @@ class Transformer(TranslationModel):
         view, starts = state.view, [state.length[row] for row in rows]
         if view is None or view.rows != rows or view.starts != starts:  # mostly as one layer below
             view = state.view = self.view(state.target, rows, starts, 1)
-        layer = self.decoder_layers[index]
-        return self.look_back(index, layer, x[:, None], state.target, view)[:, 0]
+        return self.look_back(index, state.blocks[index], x[:, None], state.target, view)[:, 0]
 
     def source_query(self, index: int, x: Tensor, state: DecoderState) -> Tensor:
         block = state.blocks[index]
@@ -331,15 +337,20 @@ class Transformer(TranslationModel):
         slots = max(start + count - cache.base[row] for row, start in now.items())
         place, mask = cache.place(rows, starts, count), None
         if count > 1 or len(rows) > 1 or self.window:
-            mask = additive(visible(place[1], slots, self.window or None)[:, None], cache.data)
+            mask = visible(place[1], slots, self.window or None)[:, None]
         return View(list(rows), list(starts), place, positions, mask, slots)
 
-    def look_back(
-        self, index: int, layer: EncoderLayer | DecoderLayer, x: Tensor, cache: Cache, view: View
-    ) -> Tensor:
+    def look_back(self, index: int, block: Block, x: Tensor, cache: Cache, view: View) -> Tensor:
         """Self-attention of new positions x [R, C, D] over the cache."""
-        attention, residual = layer.attention, layer.attention_residual
-        q, new = attention.project(residual.before(x), view.positions)
+        y = torch.layer_norm(x, *block.norm) if block.pre else x
+        qkv = block.qkv(y.flatten(0, 1)).view(*x.shape[:2], 3, block.heads, -1)
+        query, new = qkv[:, :, 0].transpose(1, 2), qkv[:, :, 1:]
+        if self.rotary:
+            query = rotate(query, view.positions)
+            keys = rotate(new[:, :, 0].transpose(1, 2), view.positions).transpose(1, 2)
+            new = torch.stack([keys, new[:, :, 1]], 2)
         cache.write(index, view.place, new)
-        cached = cache.read(index, view.rows, view.slots)
-        return residual.after(x, attention.step(q, cached, view.mask))
+        keys, values = cache.read(index, view.rows, view.slots)
+        context = join_heads(attend(query, keys, values, view.mask))
+        x = block.output(context.flatten(0, 1)).view(x.shape).add_(x)
+        return x if block.pre else torch.layer_norm(x, *block.norm)

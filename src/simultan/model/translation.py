@@ -6,6 +6,7 @@ source word costs a scan of its keys, not another pass through the decoder.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,9 +40,9 @@ class Scanning:
     rows: list[int]
     every: slice | list[int]  # the same, to index by
     base: Tensor  # [R, 1] the position of the first key at hand
-    available: Tensor  # [R] keys at hand
-    finished: Tensor  # [R]
-    threshold: Tensor  # [R]
+    available: Tensor  # [R, 1] keys at hand
+    end: Tensor  # [R, 1] the last one, if it ends the source; else -1
+    limit: Tensor  # [R, 1] the logit of the threshold
     floor: Tensor  # [R, 1]
     length: int  # the most keys of a row
     all_finished: bool
@@ -54,14 +55,19 @@ def scanning(rows: list[int], limit: dict[int, float], state: DecoderState) -> S
     base = [state.selection.base[row] for row in rows]
     available = [state.available[row] - first for row, first in zip(rows, base, strict=True)]
     finished = [state.finished[row] for row in rows]
+    end = [count - 1 if done else -1 for count, done in zip(available, finished, strict=True)]
+
+    def column(values: list[int] | list[float]) -> Tensor:
+        return torch.tensor(values, device=device)[:, None]
+
     return Scanning(
         rows,
         slice(None) if rows == state.selection.all_rows else rows,
-        torch.tensor(base, device=device)[:, None],
-        torch.tensor(available, device=device),
-        torch.tensor(finished, device=device),
-        torch.tensor([limit[row] for row in rows], device=device),
-        torch.tensor([state.floor[row] for row in rows], device=device)[:, None],
+        column(base),
+        column(available),
+        column(end),
+        column([math.log(limit[row] / (1 - limit[row])) for row in rows]),
+        column([state.floor[row] for row in rows]),
         max(available),
         all(finished),
     )
@@ -395,14 +401,8 @@ class TranslationModel(nn.Module, Mapped, ABC):
             start, stride = int(first.min()), KEYS
         for begin in range(start, length, stride):
             energy = attention.energy(query, keys[:, :, begin : begin + stride])[:, :, 0]
-            at, found = scan(
-                energy,
-                first - begin,
-                scanned.available - begin,
-                scanned.finished,
-                scanned.threshold,
-            )
-            position = torch.where(stopped, position, at + begin)
+            at, found = scan(energy, begin, first, scanned.available, scanned.end, scanned.limit)
+            position = torch.where(stopped, position, at)
             stopped = stopped | found
             if begin + stride < length and bool(stopped.all()):
                 break
