@@ -16,7 +16,10 @@ from pathlib import Path
 
 import pytest
 from conftest import Client, expected, text_of
+from typer.testing import CliRunner
 from websockets.exceptions import ConnectionClosed
+
+from simultan import cli
 
 pytest.importorskip("ray")
 
@@ -182,3 +185,20 @@ def test_stopping_tells_clients_and_leaves_nothing_behind(cluster: Cluster) -> N
     assert client.close_code() == 1001
     assert cluster.process.wait(PATIENCE) == 0, cluster.log.read_text()
     wait_for(lambda: not cluster.processes(), "all processes gone")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--replicas 2:3", "goes with --ray"),
+        ("--ray --replicas some", "MIN:MAX"),
+        ("--ray --replicas 3:2", "MIN <= MAX"),
+        ("--ray --port 0", "needs a --port"),
+    ],
+)
+def test_bad_options_are_refused_before_ray_starts(
+    folder: Path, options: str, message: str
+) -> None:
+    result = CliRunner().invoke(cli.app, ["serve", str(folder), *options.split()])
+    assert isinstance(result.exception, ValueError)
+    assert message in str(result.exception)
