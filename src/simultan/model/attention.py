@@ -17,7 +17,7 @@ from simultan.model.maps import Make, Map, Mapped, Plain
 from simultan.model.policy import Policy, p_choose, visible
 from simultan.ops import expected_alignment, expected_attention, masked_attention
 
-CHUNK = 2**17  # numbers
+CHUNK = 2**21  # numbers an intermediate result may have
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -47,8 +47,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     if q.shape[2] > 1 or q.shape[0] == 1 or q.device.type != "cpu":
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     # One query a row: for a matrix product of its own, each head of each row has too little to
-    # do. Heads of a position lie side by side, so do the products; a few rows at a time, which
-    # stay in the processor's cache.
+    # do. Heads of a position lie side by side, so do their products.
     keys, values = k.transpose(1, 2), v.transpose(1, 2)  # [R, N, H, D]
     query = (q * (1.0 / math.sqrt(q.shape[-1]))).transpose(1, 2)
     some = max(1, CHUNK // (keys.shape[1] * keys.shape[2] * keys.shape[3]))
