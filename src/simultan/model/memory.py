@@ -6,8 +6,10 @@ clearing a cache of many rows takes as long as translating with it.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
+import weakref
 
 import torch
 from torch import Tensor
@@ -17,15 +19,35 @@ __all__ = ["Slabs", "zeros"]
 _LARGE = 2**22  # bytes
 _SLAB = 2**25
 _LINE = 64  # a cache line
+_KEPT = 4  # a session has four caches
+_free: list[mmap.mmap] = []
 
 
 def _bytes(size: int) -> Tensor:
     """Cleared memory, as bytes."""
     if size < _LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
         return torch.zeros(size, dtype=torch.uint8)
+    for pages in list(_free):
+        if size <= len(pages) <= 2 * size:
+            with contextlib.suppress(ValueError):  # another thread was faster
+                _free.remove(pages)
+                return _lend(pages)[:size].zero_()
     pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     pages.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(pages, dtype=torch.uint8)  # which keeps the pages
+    return _lend(pages)
+
+
+def _lend(pages: mmap.mmap) -> Tensor:
+    """The pages as bytes; they come back when the last tensor that lies in them goes."""
+    view = memoryview(pages)
+    weakref.finalize(view, _give_back, pages)
+    return torch.frombuffer(view, dtype=torch.uint8)
+
+
+def _give_back(pages: mmap.mmap) -> None:
+    """Keep a few for the next session: to get new pages takes longer than to clear old ones."""
+    if len(_free) < _KEPT:
+        _free.append(pages)
 
 
 def zeros(*shape: int, like: Tensor) -> Tensor:

@@ -129,6 +129,7 @@ class Translator:
                         take(row)
                     else:
                         active -= 1
+        session.on_token = None  # it knows the session: without this the caches would live on
         return results
 
     def _search(
