@@ -32,7 +32,7 @@ from simultan.config import Config, ModelConfig, PolicyConfig
 from simultan.data.codec import Codec
 from simultan.data.text import Pipeline
 from simultan.data.vocabulary import BOS, EOS, SPECIAL, Vocabulary
-from simultan.model import Transformer
+from simultan.model import Transformer, memory
 from simultan.model.attention import split_heads
 from simultan.model.transformer import sinusoids
 from simultan.streaming.session import Session
@@ -394,6 +394,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    memory.keep()  # as the verb evaluate does
     benchmark = Benchmark(arguments.rounds, arguments.words)
     parts = {
         "one-row": benchmark.sentence,

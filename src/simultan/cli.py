@@ -368,8 +368,10 @@ def evaluate_verb(
     import simultan
     from simultan.evaluation.evaluate import evaluate
     from simultan.evaluation.instances import read_lines
+    from simultan.model import memory
 
     sources, references = read_lines(source), read_lines(reference)
+    memory.keep()
     translator = simultan.load(model, quantize=quantize)
     with Progress(transient=True) as bar:
         task = bar.add_task("translating", total=len(sources))

@@ -7,6 +7,7 @@ clearing a cache of many rows takes as long as translating with it.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import mmap
 import weakref
@@ -14,7 +15,7 @@ import weakref
 import torch
 from torch import Tensor
 
-__all__ = ["Slabs", "zeros"]
+__all__ = ["Slabs", "keep", "zeros"]
 
 _LARGE = 2**22  # bytes
 _SLAB = 2**25
@@ -55,6 +56,18 @@ def zeros(*shape: int, like: Tensor) -> Tensor:
     if like.device.type != "cpu":
         return like.new_zeros(shape)
     return _bytes(math.prod(shape) * like.element_size()).view(like.dtype).view(shape)
+
+
+def keep() -> None:
+    """Let this process keep what it frees, up to 256 MiB (glibc; elsewhere nothing happens).
+
+    Else every large intermediate result is new memory, to be cleared by the system first. This
+    is for programs, not for a library: it holds for all the process does.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(-1, 2**28)  # M_TRIM_THRESHOLD
+        libc.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD: the most there is
 
 
 class Slabs:
