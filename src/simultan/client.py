@@ -11,6 +11,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -88,7 +89,10 @@ class Stream:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._socket = await self._open()
+        try:
+            self._socket = await self._open()
+        except WebSocketException as error:
+            raise ServerError("lost", f"{self.url}: no simultan server answers there") from error
         self._task = asyncio.create_task(self._run(self._socket))
         return self
 
@@ -154,6 +158,12 @@ class Stream:
             if isinstance(message, Finished):
                 return
 
+    async def abort(self, error: Exception) -> None:
+        """End with this error: who iterates gets it."""
+        self._failure = error
+        async with self._changed:
+            self._changed.notify_all()
+
     # --- one connection after the other ---
 
     def _room(self, words: int) -> bool:
@@ -203,9 +213,7 @@ class Stream:
                 if not self._done:
                     socket = self._socket = await self._open_again()
         except (OSError, WebSocketException, ServerError) as error:
-            self._failure = error
-        async with self._changed:
-            self._changed.notify_all()
+            await self.abort(error)
 
     async def _open_again(self) -> ClientConnection:
         assert self.limits is not None
@@ -286,22 +294,23 @@ async def translate(
     async with Stream(url, threshold=threshold, pair=pair, token=token) as stream:
 
         async def feed() -> None:
-            if isinstance(words, AsyncIterable):
-                async for text in words:
-                    await stream.send(text)
-            else:
-                for text in words:
-                    await stream.send(text)
-                    await asyncio.sleep(0)
-            await stream.finish()
+            try:
+                if isinstance(words, AsyncIterable):
+                    async for text in words:
+                        await stream.send(text)
+                else:
+                    for text in words:
+                        await stream.send(text)
+                        await asyncio.sleep(0)
+                await stream.finish()
+            except Exception as error:
+                await stream.abort(error)
 
         feeding = asyncio.create_task(feed())
         try:
             async for message in stream:
                 if isinstance(message, Write):
                     yield message
-                if feeding.done():
-                    feeding.result()  # what went wrong there is told here
         finally:
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
@@ -318,19 +327,31 @@ def iterate(
     out = queue.SimpleQueue()
 
     async def run() -> None:
-        loop, texts = asyncio.get_running_loop(), asyncio.Queue[str | None](100)
+        loop, texts = asyncio.get_running_loop(), asyncio.Queue[str | Exception | None](100)
+
+        def put(item: str | Exception | None) -> bool:
+            with suppress(RuntimeError, CancelledError):  # the loop is over: nobody wants more
+                asyncio.run_coroutine_threadsafe(texts.put(item), loop).result()
+                return True
+            return False
 
         def read() -> None:
-            with suppress(RuntimeError):  # the loop is over: nobody wants more
-                for word in words:
-                    asyncio.run_coroutine_threadsafe(texts.put(word), loop).result()
-                asyncio.run_coroutine_threadsafe(texts.put(None), loop).result()
+            try:
+                if all(put(word) for word in words):
+                    put(None)
+            except Exception as error:
+                put(error)
 
         async def feed(stream: Stream) -> None:
-            while (text := await texts.get()) is not None:
-                await stream.send(text)
-                out.put(text)
-            await stream.finish()
+            try:
+                while (text := await texts.get()) is not None:
+                    if isinstance(text, Exception):
+                        raise text
+                    await stream.send(text)
+                    out.put(text)
+                await stream.finish()
+            except Exception as error:
+                await stream.abort(error)
 
         async with Stream(url, threshold=threshold, token=token) as stream:
             threading.Thread(target=read, daemon=True).start()

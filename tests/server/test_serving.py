@@ -6,7 +6,7 @@ import asyncio
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -176,6 +176,22 @@ def test_the_python_client(start: Start) -> None:
     assert writes == expected(text)
     with pytest.raises(client.ServerError, match="unknown-pair"):
         asyncio.run(anext(client.translate(server.url, ["a"], pair="xx-yy")))  # type: ignore[arg-type]
+
+
+def test_what_goes_wrong_at_the_python_client(start: Start) -> None:
+    server = start()
+
+    def spoken() -> Iterator[str]:
+        yield "ab"
+        raise KeyError("what the user did")
+
+    with pytest.raises(KeyError, match="what the user did"):
+        list(client.iterate(server.url, spoken()))
+    with pytest.raises(client.ServerError, match="no simultan server"):
+        list(client.iterate(server.http.replace("http", "ws") + "/healthz", ["ab"]))
+    server.stop()
+    with pytest.raises(OSError):
+        list(client.iterate(server.url, ["ab"]))
 
 
 def test_the_python_client_takes_a_lost_connection_up_again(start: Start) -> None:

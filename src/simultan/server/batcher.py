@@ -195,7 +195,11 @@ class Batcher:
         for row, lane in list(self.lanes.items()):
             if lane.full:
                 continue
-            seconds = self._feed(lane)
+            try:
+                seconds = self._feed(lane)
+            except Exception as error:
+                self._fail([row], error)
+                continue
             if not self.session.wants_turn(row):
                 if seconds:
                     wait = seconds if wait is None else min(wait, seconds)
@@ -249,12 +253,8 @@ class Batcher:
         began = time.perf_counter()
         try:
             happened = self.session.advance(rows)
-        except Exception as error:  # what it says may repeat what a client sent: only its kind
-            logger.error("the model failed: %s", type(error).__name__)
-            logger.debug("the model failed", exc_info=True)
-            for row in rows:
-                self._out.append((self.lanes.pop(row), Fault()))
-                self.session.reset(row)
+        except Exception as error:
+            self._fail(rows, error)
             return
         for row, event in happened:
             self._say(self.lanes[row], event)
@@ -262,6 +262,14 @@ class Batcher:
             self._rest(self.lanes[row])
         if self.on_turn is not None:
             self.on_turn(Turn(len(rows), time.perf_counter() - began))
+
+    def _fail(self, rows: Sequence[int], error: Exception) -> None:
+        """These streams are over, and only these. What the error says may repeat a client."""
+        logger.error("the model failed: %s", type(error).__name__)
+        logger.debug("the model failed", exc_info=error)
+        for row in rows:
+            self._out.append((self.lanes.pop(row), Fault()))
+            self.session.reset(row)
 
     def _say(self, lane: Lane, event: events.Event) -> None:
         lane.produced += 1
