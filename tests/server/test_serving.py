@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -12,9 +14,11 @@ from itertools import pairwise
 
 import pytest
 from conftest import Client, Running, expected, text_of
+from typer.testing import CliRunner
 from websockets.sync.client import connect
 
 from simultan import client
+from simultan.cli import app
 
 Start = Callable[..., Running]
 
@@ -226,3 +230,29 @@ def test_binary_frames_have_no_meaning(start: Start) -> None:
     with connect(start().url) as socket:
         socket.send(b"\x00\x01")
         assert json.loads(socket.recv())["code"] == "malformed"
+
+
+def simultan(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "simultan.cli", *arguments]
+    return subprocess.run(command, input=said, capture_output=True, text=True, timeout=60)
+
+
+def test_the_command_line_asks_a_server(start: Start) -> None:
+    server = start(token="sesame")
+    text = text_of(3)
+    done = simultan("translate", "--url", server.url, "--token", "sesame", said=text)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [word for part, _ in expected(text) for word in part.split()]
+    refused = simultan("translate", "--url", server.url, "--token", "wrong", said=text)
+    assert refused.returncode == 2
+    assert refused.stderr == "simultan: the token is missing or wrong (unauthorized)\n"
+
+
+def test_the_command_line_says_what_is_missing() -> None:
+    with pytest.raises(ValueError, match="which model"):
+        CliRunner().invoke(app, ["serve"], catch_exceptions=False)
+    arguments = ["serve", "nowhere", "--rows", "2", "--max-sessions", "3"]
+    with pytest.raises(ValueError, match="needs a row"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+    with pytest.raises(OSError, match="not a model"):
+        CliRunner().invoke(app, ["serve", "nowhere"], catch_exceptions=False)
