@@ -399,6 +399,8 @@ class TranslationModel(nn.Module, Mapped, ABC):
         start, stride = 0, length
         if asked.device.type == "cpu":
             start, stride = int(first.min()), KEYS
+            if scanned.all_finished and bool((first >= scanned.end).all()):
+                return torch.ones_like(stopped)  # all stand on the last token: they have stopped
         for begin in range(start, length, stride):
             energy = attention.energy(query, keys[:, :, begin : begin + stride])[:, :, 0]
             at, found = scan(energy, begin, first, scanned.available, scanned.end, scanned.limit)
