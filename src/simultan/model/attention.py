@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from simultan.config import ModelConfig, PolicyConfig
 from simultan.model.maps import Make, Map, Mapped, Plain
-from simultan.model.policy import Policy, p_choose, visible
+from simultan.model.policy import Policy, additive, p_choose, visible
 from simultan.ops import expected_alignment, expected_attention, masked_attention
 
-CHUNK = 2**21  # numbers an intermediate result may have
+LARGE = 2**21  # numbers: too much for an intermediate result
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -43,23 +43,20 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """A few queries over a cache: q [R, H, C, D], k and v [R, H, N, D], mask True = keep."""
-    if q.shape[2] > 1 or q.shape[0] == 1 or q.device.type != "cpu":
+    """A few queries over a cache: q [R, H, C, D], k and v [R, H, N, D], mask 0 or -inf."""
+    rows, _, count, size = q.shape
+    if rows == 1 or count > 1 or k.numel() > LARGE or q.device.type != "cpu":
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     # One query a row: for a matrix product of its own, each head of each row has too little to
     # do. Heads of a position lie side by side, so do their products.
-    keys, values = k.transpose(1, 2), v.transpose(1, 2)  # [R, N, H, D]
-    query = (q * (1.0 / math.sqrt(q.shape[-1]))).transpose(1, 2)
-    some = max(1, CHUNK // (keys.shape[1] * keys.shape[2] * keys.shape[3]))
-    contexts = []
-    for a in range(0, len(q), some):
-        b = a + some
-        scores = (keys[a:b] * query[a:b]).sum(-1)
-        if mask is not None:
-            scores.masked_fill_(~mask[a:b, :, 0].transpose(1, 2), -torch.inf)
-        weights = torch.softmax(scores, 1)
-        contexts.append((values[a:b] * weights[..., None]).sum(1))
-    return (contexts[0] if len(contexts) == 1 else torch.cat(contexts)).unsqueeze(2)
+    scores = (k.transpose(1, 2) * q.transpose(1, 2)).sum(-1)  # [R, N, H]
+    scale = 1.0 / math.sqrt(size)
+    if mask is None:
+        scores = scores * scale
+    else:
+        scores = torch.add(mask[:, :, 0].transpose(1, 2), scores, alpha=scale)
+    weights = torch.softmax(scores, 1).unsqueeze(-1)
+    return (v.transpose(1, 2) * weights).sum(1).unsqueeze(2)
 
 
 class SelfAttention(nn.Module, Mapped):
@@ -207,5 +204,6 @@ class MonotonicAttention(nn.Module, Mapped):
             index = stops[..., None, None].expand(-1, self.heads, 1, value.shape[-1])
             return self.output_map(value.gather(2, index).flatten(1))
         query = asked[:, self.select_width :].unflatten(-1, (self.heads, 1, -1))
-        mask = visible(stops, value.shape[2], self.policy.lookback)[:, :, None, :]
+        seen = visible(stops, value.shape[2], self.policy.lookback)[:, :, None, :]
+        mask = additive(seen, query)
         return self.output_map(attend(query, source[0], value, mask).flatten(1))

@@ -72,8 +72,7 @@ def visible(stops: Tensor, source: int, lookback: int | None) -> Tensor:
 
 def additive(mask: Tensor, like: Tensor) -> Tensor:
     """The same mask as 0 or -inf, to be added to scores."""
-    zeros = torch.zeros(mask.shape, dtype=like.dtype, device=mask.device)
-    return zeros.masked_fill_(~mask, -torch.inf)
+    return torch.where(mask, 0.0, -torch.inf).to(like.dtype)
 
 
 def scan(
