@@ -55,8 +55,10 @@ def server(translator: Translator) -> Iterator[Running]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[playwright.Browser]:
+    # Not of the session: while it is open its event loop runs in this thread, and the tests of
+    # another file that come to this process could not run one of their own.
     with playwright.sync_playwright() as driver:
         running = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield running

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from simultan.model.transformer import View
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Slots of some rows."""
+
+    rows: Tensor  # [R, 1]
+    slots: Tensor  # [R, C]
+    alike: slice | None  # all rows, the same slots: faster to write to
+
+
 class Cache:
     """Keys (and values) of all layers: data [L, K, B, H, N, D], K tensors a layer.
 
@@ -70,20 +79,26 @@ class Cache:
             grown[..., :capacity, :] = self.data
             self.data = grown
 
-    def place(
-        self, rows: Sequence[int], starts: Sequence[int], count: int
-    ) -> tuple[Tensor, Tensor]:
-        """The rows [R, 1] and slots [R, C] of positions starts[r] ... starts[r] + count."""
+    def place(self, rows: Sequence[int], starts: Sequence[int], count: int) -> Place:
+        """Where positions starts[r] ... starts[r] + count lie."""
         device = self.data.device
         at = [start - self.base[row] for row, start in zip(rows, starts, strict=True)]
         slots = torch.tensor(at, device=device)[:, None]
         if count > 1:
             slots = slots + torch.arange(count, device=device)
-        return torch.tensor(rows, device=device)[:, None], slots
+        alike = len(set(at)) == 1 and list(rows) == self.all_rows
+        return Place(
+            torch.tensor(rows, device=device)[:, None],
+            slots,
+            slice(at[0], at[0] + count) if alike else None,
+        )
 
-    def write(self, layer: int, place: tuple[Tensor, Tensor], new: Tensor) -> None:
+    def write(self, layer: int, place: Place, new: Tensor) -> None:
         """Put new [R, C, K, H, D] there."""
-        self.data[layer][:, place[0], :, place[1]] = new
+        if place.alike is not None:
+            self.data[layer, :, :, :, place.alike].copy_(new.permute(2, 0, 3, 1, 4))
+        else:
+            self.data[layer][:, place.rows, :, place.slots] = new
 
     def write_layers(self, rows: Sequence[int], starts: Sequence[int], new: Tensor) -> None:
         """Put new [R, C, L, K, H, D], of all layers, at positions starts[r] ... starts[r] + C."""
@@ -110,7 +125,10 @@ class Cache:
             return data
         if len(rows) == 1:
             return data[:, rows[0] : rows[0] + 1]
-        return data[:, torch.tensor(rows, device=data.device)]
+        if data.is_cuda:
+            return data[:, torch.tensor(rows, device=data.device)]
+        tokens = data.transpose(2, 3)  # as they lie: copied in long pieces, faster than by index
+        return torch.stack([tokens.select(1, row) for row in rows], 1).transpose(2, 3)
 
 
 @dataclass

@@ -25,7 +25,7 @@ from simultan.model.attention import (
 from simultan.model.maps import Make, Map, Mapped, Plain
 from simultan.model.one_row import Block
 from simultan.model.policy import additive, visible
-from simultan.model.state import Cache, DecoderState, EncoderState, State, Step
+from simultan.model.state import Cache, DecoderState, EncoderState, Place, State, Step
 from simultan.model.translation import ModelOutput, TranslationModel
 
 
@@ -35,7 +35,7 @@ class View:
 
     rows: list[int]
     starts: list[int]
-    place: tuple[Tensor, Tensor]  # in the cache
+    place: Place  # in the cache
     positions: Tensor  # [R, C], absolute
     mask: Tensor | None  # [R, 1, C, N] 0 or -inf
     slots: int  # N
@@ -337,7 +337,7 @@ class Transformer(TranslationModel):
         slots = max(start + count - cache.base[row] for row, start in now.items())
         place, mask = cache.place(rows, starts, count), None
         if count > 1 or len(rows) > 1 or self.window:
-            mask = additive(visible(place[1], slots, self.window or None)[:, None], cache.data)
+            mask = additive(visible(place.slots, slots, self.window or None)[:, None], cache.data)
         return View(list(rows), list(starts), place, positions, mask, slots)
 
     def look_back(self, index: int, block: Block, x: Tensor, cache: Cache, view: View) -> Tensor:

@@ -314,7 +314,11 @@ class Session:
         events: list[tuple[int, Event]],
     ) -> None:
         if words:
-            at = [[self._word(row, token) for token in layer] for layer in heads]
+            state = self.rows[row]
+            word_of, first = state.word_of, state.first
+            at = [[word_of[token - first] for token in layer] for layer in heads]
+            if max(map(max, at)) > state.read:  # the end is of the last word
+                at = [[min(word, state.read) for word in layer] for layer in at]
             events.append((row, Write(" ".join(words), self._delay(row, at), at)))
 
     def tokens_needed(self, row: int, heads: list[list[int]]) -> int:
