@@ -51,6 +51,19 @@ def prepare_verb(
     weight: Annotated[
         list[float] | None, typer.Option(help="How often each text is seen an epoch; repeatable.")
     ] = None,
+    documents: Annotated[
+        list[str] | None,
+        typer.Option(help="A file that names each line's document, or -; one for each text."),
+    ] = None,
+    document_columns: Annotated[
+        int, typer.Option(min=0, help="Its tab-separated columns that name it; 0: all.")
+    ] = 0,
+    join: Annotated[
+        float, typer.Option(help="Share of pairs put together, two to four of a document.")
+    ] = 0.0,
+    asr: Annotated[
+        float, typer.Option(help="Share of sources without case, punctuation, or both.")
+    ] = 0.0,
     valid_source: Annotated[Path | None, typer.Option(help="Validation text.")] = None,
     valid_target: Annotated[Path | None, typer.Option(help="Its translation.")] = None,
     test_source: Annotated[Path | None, typer.Option(help="Test text.")] = None,
@@ -79,7 +92,7 @@ def prepare_verb(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at a bad training pair.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder.")] = False,
-    seed: Annotated[int, typer.Option(help="Of BPE-dropout.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of BPE-dropout, --join and --asr.")] = 1,
 ) -> None:
     """Turn parallel text into vocabularies and memory-mapped shards.
 
@@ -109,6 +122,8 @@ def prepare_verb(
             weight or (),
             cache,
             show,
+            documents or (),
+            document_columns,
         )
         prepared = prepare(
             out,
@@ -122,6 +137,8 @@ def prepare_verb(
             max_length=max_length,
             source_language=source_language,
             target_language=target_language,
+            join=join,
+            asr=asr,
             seed=seed,
             strict=strict,
             codec=None if like is None else load_codec(like),
@@ -471,6 +488,16 @@ def _show_prepared(prepared: Prepared) -> None:
         if joint
         else f"vocabularies: {sizes} pieces"
     )
+    speech = prepared.speech
+    if speech["runs"]:
+        console.print(f"joined: {speech['pairs_in_runs']:,} pairs to {speech['runs']:,}")
+    changed = [speech[kind] for kind in ("lower_cased", "unpunctuated", "both")]
+    if any(changed):
+        few, bare, both = changed
+        console.print(
+            f"like a recogniser's: {few:,} sources lower-cased, {bare:,} without punctuation,"
+            f" {both:,} both"
+        )
     for reason, skip in prepared.skipped.items():
         places = ", ".join(skip["first"])
         console.print(f"left out: {skip['count']:,} pairs, {reason} ({places}, ...)")

@@ -22,6 +22,7 @@ from simultan.data.codec import Codec, load_codec
 from simultan.data.index import END, Index, Split, keep, read_split, select
 from simultan.data.shards import Corpus, Pieces, write_side
 from simultan.data.sources import Progress, Skips, TextPair, language_of
+from simultan.data.speech import Speech
 from simultan.data.text import Pipeline, PipelineName, normalise
 from simultan.data.vocabulary import EOS, Vocabulary
 
@@ -43,6 +44,7 @@ class Prepared:
     skipped: dict[str, dict[str, Any]]  # by reason: count and first places
     unknown: dict[str, tuple[float, float]]  # by split: share of words that are unknown
     settings: dict[str, Any]
+    speech: dict[str, int]  # training pairs that were joined or made like a recogniser's
 
 
 def prepare(
@@ -60,6 +62,8 @@ def prepare(
     max_length: int = 1024,
     source_language: str = "",
     target_language: str = "",
+    join: float = 0.0,
+    asr: float = 0.0,
     seed: int = 1,
     strict: bool = False,
     codec: Codec | None = None,
@@ -70,7 +74,8 @@ def prepare(
 
     Training pairs with an empty side, invalid UTF-8 or more than max_length tokens are
     skipped, counted and reported; with `strict`, and always in valid and test, an empty side
-    or invalid UTF-8 is an error.
+    or invalid UTF-8 is an error. `join` of the training pairs become runs of two to four pairs
+    of one document, `asr` of the sources lose case or punctuation (see data/speech.py).
     """
     out = Path(out)
     subword = (pipeline if codec is None else codec.pipeline.name) != "words"
@@ -98,7 +103,8 @@ def prepare(
 
     splits: dict[str, Split] = {}
     skips = {"train": Skips(strict)}
-    splits["train"] = read_split(train, skips["train"], report)
+    speech = Speech(join, asr, seed)
+    splits["train"] = read_split(train, skips["train"], report, speech=speech)
     for name, pair in (("valid", valid), ("test", test)):
         if pair is not None:
             splits[name] = read_split([pair], Skips(strict=True), report, keep_text=True)
@@ -153,6 +159,8 @@ def prepare(
         "bpe_dropout": bpe_dropout,
         "samples": samples if bpe_dropout else 1,
         "max_length": max_length,
+        "join": join,
+        "asr": asr,
         "seed": seed,
     }
     skipped = {
@@ -160,7 +168,7 @@ def prepare(
         for reason, count in skips["train"].counts.items()
     }
     sizes = len(codec.source_vocabulary), len(codec.target_vocabulary)
-    result = Prepared(pairs, tokens, sizes, ranges, skipped, unknown, settings)
+    result = Prepared(pairs, tokens, sizes, ranges, skipped, unknown, settings, speech.counts())
     text = json.dumps(asdict(result), indent=1, ensure_ascii=False)
     (partial / "prepared.json").write_text(text + "\n", encoding="utf-8")
     if out.exists():

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from simultan.data.shards import Pieces, smallest
 from simultan.data.sources import Progress, Skips, TextPair, read_pairs
+from simultan.data.speech import Speech, read_documents
 
 __all__ = ["END", "Index", "Split", "keep", "read_split", "select"]
 
@@ -55,12 +56,18 @@ class Split:
 
 
 def read_split(
-    pairs: Sequence[TextPair], skips: Skips, report: Progress, keep_text: bool = False
+    pairs: Sequence[TextPair],
+    skips: Skips,
+    report: Progress,
+    keep_text: bool = False,
+    speech: Speech | None = None,
 ) -> Split:
-    split = Split(Index(), Index(), [], [])
-    for pair in pairs:
+    """Read text; training text may be changed as `speech` says."""
+    split, speech = Split(Index(), Index(), [], []), speech or Speech()
+    for place, pair in enumerate(pairs):
         numbers = array("q")
-        for number, source, target in read_pairs(pair, skips, report):
+        read = read_pairs(pair, skips, report)
+        for number, source, target in speech.change(read, place, read_documents(pair)):
             split.source.add(source)
             split.target.add(target)
             numbers.append(number)

@@ -117,10 +117,13 @@ def gather_pairs(
     weights: Sequence[float],
     cache: Path | None = None,
     progress: Progress | None = None,
+    documents: Sequence[str] = (),
+    document_columns: int = 0,
 ) -> tuple[list[TextPair], TextPair | None, TextPair | None]:
     """The text a user named: a named corpus (from folders, or downloaded), files, or both.
 
     Files add to a named corpus's training text; its valid and test sets give way to files.
+    `documents` has a file for each training text, or "-" where there is none.
     """
     if len(sources) != len(targets):
         raise ValueError(
@@ -147,6 +150,17 @@ def gather_pairs(
             texts = ", ".join(pair.source.name for pair in train)
             raise ValueError(f"{len(weights)} --weight for {len(train)} training texts: {texts}")
         train = [replace(pair, weight=w) for pair, w in zip(train, weights, strict=True)]
+    if documents:
+        if len(documents) != len(train):
+            raise ValueError(
+                f"{len(documents)} --documents for {len(train)} training texts: one for each,"
+                " - for a text without"
+            )
+        files = [None if name == "-" else Path(name) for name in documents]
+        train = [
+            replace(pair, documents=file, document_columns=document_columns)
+            for pair, file in zip(train, files, strict=True)
+        ]
     return train, held[0], held[1]
 
 

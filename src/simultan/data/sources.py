@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Progress", "Skips", "TextPair", "language_of", "read_pairs"]
+__all__ = ["Progress", "Skips", "TextPair", "language_of", "open_text", "read_pairs"]
 
 _PLACES = 5  # examples kept of each kind of skipped pair
 Progress = Callable[[str, float], None]  # what is being done, fraction done
@@ -24,6 +24,8 @@ class TextPair:
     target: Path
     weight: float = 1.0  # how often each pair is seen in an epoch; 2.5: twice, half of them thrice
     lines: frozenset[int] = frozenset()  # the line counts that are right; empty: any
+    documents: Path | None = None  # a file whose line n names the document of line n
+    document_columns: int = 0  # of its tab-separated columns, those that name it; 0: all
 
 
 @dataclass
@@ -52,7 +54,7 @@ def read_pairs(
     shift one side against the other.
     """
     number = 0
-    with _open(pair.source) as (source, raw), _open(pair.target) as (target, _):
+    with open_text(pair.source) as (source, raw), open_text(pair.target) as (target, _):
         size = max(1, os.path.getsize(pair.source))
         while True:
             try:
@@ -88,6 +90,14 @@ def read_pairs(
         )
     if number == 0:
         raise ValueError(f"{pair.source}: no lines")
+    if pair.documents is not None:
+        with open_text(pair.documents) as (stream, _):
+            named = _count(stream)
+        if named != number:
+            raise ValueError(
+                f"{pair.documents} has {named:,} lines and {pair.source} has {number:,}:"
+                " line n must name the document of line n"
+            )
     if pair.lines and number not in pair.lines:
         wanted = " or ".join(f"{n:,}" for n in sorted(pair.lines))
         raise ValueError(
@@ -96,7 +106,7 @@ def read_pairs(
         )
 
 
-class _open:
+class open_text:
     """A file of bytes, decompressed by its suffix, beside the file on disk (for progress)."""
 
     def __init__(self, path: Path) -> None:

@@ -1,0 +1,146 @@
+"""Text as it comes from speech: sentences run on, and recognisers give no case or punctuation.
+
+A share of the training pairs becomes runs of two to four consecutive pairs of one document; a
+share of the sources is lower-cased, loses its punctuation, or both, a third each. The target
+stays as it is: the model learns to write proper text from either.
+"""
+
+from __future__ import annotations
+
+import random
+import unicodedata
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+
+from simultan.data.sources import TextPair, open_text
+
+__all__ = ["Pairs", "Speech", "as_recognised", "read_documents"]
+
+Pairs = Iterable[tuple[int, str, str]]  # line number, source, target
+RUN = 2, 4  # pairs joined to one
+LONGEST_RUN = 120  # words a side: a run ends before it gets longer
+_KEPT = frozenset("%&@#§°+=€$£/\\^~|<>*")  # they are spoken
+
+
+@lru_cache(maxsize=65_536)
+def _silent(character: str) -> bool:
+    """Punctuation that is not spoken."""
+    return unicodedata.category(character)[0] == "P" and character not in _KEPT
+
+
+def as_recognised(text: str, lower: bool = True, bare: bool = True) -> str:
+    """The text in small letters, and bare of the punctuation around its words.
+
+    What stands inside a word stays ("3,5", "E-Mail", "geht's"); a word of nothing else goes.
+    """
+    if lower:
+        text = text.lower()
+    if not bare:
+        return text
+    words = []
+    for word in text.split():
+        start, stop = 0, len(word)
+        while start < stop and _silent(word[start]):
+            start += 1
+        while stop > start and _silent(word[stop - 1]):
+            stop -= 1
+        if start < stop:
+            words.append(word[start:stop])
+    return " ".join(words)
+
+
+@dataclass
+class Speech:
+    """What is to become of the training text, and what became of it."""
+
+    join: float = 0.0  # share of the pairs that are joined with their neighbours
+    recognised: float = 0.0  # share of the sources (of runs, after joining) that are changed
+    seed: int = 1
+    runs: int = 0
+    pairs_in_runs: int = 0
+    lower_cased: int = 0
+    unpunctuated: int = 0
+    both: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.join <= 1 or not 0 <= self.recognised <= 1:
+            raise ValueError("the shares of --join and --asr lie in [0, 1]")
+
+    def counts(self) -> dict[str, int]:
+        return {k: v for k, v in asdict(self).items() if k not in ("join", "recognised", "seed")}
+
+    def change(self, pairs: Pairs, number: int, documents: array[int] | None) -> Pairs:
+        """The pairs of the text of this number, joined and changed as the seed says."""
+        if not self.join and not self.recognised:
+            return pairs
+        chance = random.Random(f"{self.seed}/{number}")
+        return self._recognise(self._join(pairs, documents, chance), chance)
+
+    def _join(self, pairs: Pairs, documents: array[int] | None, chance: random.Random) -> Pairs:
+        # a run of n pairs begins with probability q: of q n + 1 - q pairs, q n are in runs
+        mean = sum(RUN) / 2
+        begins = self.join / (mean - self.join * (mean - 1))
+        run: list[tuple[int, str, str]] = []
+        wanted = 1
+        for pair in pairs:
+            if run and (len(run) == wanted or not _goes_on(run, pair, documents)):
+                yield self._joined(run)
+                run = []
+            if not run:
+                wanted = chance.randint(*RUN) if chance.random() < begins else 1
+            run.append(pair)
+        if run:
+            yield self._joined(run)
+
+    def _joined(self, run: list[tuple[int, str, str]]) -> tuple[int, str, str]:
+        if len(run) == 1:
+            return run[0]
+        self.runs += 1
+        self.pairs_in_runs += len(run)
+        return run[0][0], " ".join(p[1].strip() for p in run), " ".join(p[2].strip() for p in run)
+
+    def _recognise(self, pairs: Pairs, chance: random.Random) -> Iterator[tuple[int, str, str]]:
+        for number, source, target in pairs:
+            if chance.random() < self.recognised:
+                kind = chance.randrange(3)
+                changed = as_recognised(source, lower=kind != 1, bare=kind != 0)
+                if changed:  # a source of nothing but punctuation stays
+                    source = changed
+                    self.lower_cased += kind == 0
+                    self.unpunctuated += kind == 1
+                    self.both += kind == 2
+            yield number, source, target
+
+
+def _goes_on(
+    run: list[tuple[int, str, str]], pair: tuple[int, str, str], documents: array[int] | None
+) -> bool:
+    """Whether a pair follows the run's last one in its document, and the run stays short."""
+    if pair[0] != run[-1][0] + 1:  # a pair between them was left out
+        return False
+    if documents is not None:
+        here = documents[pair[0] - 2 : pair[0]]  # too few lines: whoever reads the text will say so
+        if len(here) < 2 or here[0] != here[1]:
+            return False
+    longer = (*run, pair)
+    sides = " ".join(p[1] for p in longer), " ".join(p[2] for p in longer)
+    return all(len(side.split()) <= LONGEST_RUN for side in sides)
+
+
+def read_documents(pair: TextPair) -> array[int] | None:
+    """The number of each line's document, or None: the whole text is one.
+
+    A line of the file names the document of that line of the text, in its first tab-separated
+    columns; lines with equal names that follow one another are of one document.
+    """
+    if pair.documents is None:
+        return None
+    numbers, name = array("l"), None
+    with open_text(pair.documents) as (stream, _):
+        for line in stream:
+            found = b"\t".join(line.rstrip(b"\r\n").split(b"\t")[: pair.document_columns or None])
+            numbers.append(numbers[-1] + (found != name) if numbers else 0)
+            name = found
+    return numbers
