@@ -93,12 +93,50 @@ def test_a_tied_matrix_is_stored_once_and_stays_tied(tmp_path):
 def test_half_storage_loads_as_float32(tmp_path):
     model = Net()
     save(tmp_path / "full", model)
-    save(tmp_path / "half", model, half=True)
+    save(tmp_path / "half", model, stored="float16")
     loaded, _, _ = checkpoint.load_model(tmp_path / "half")
     assert torch.equal(loaded.embedding.weight, model.embedding.weight.half().float())
     assert loaded.count == 7
     sizes = [(tmp_path / n / "weights.safetensors").stat().st_size for n in ("half", "full")]
     assert sizes[0] < sizes[1]
+
+
+def test_int8_rounds_each_row_to_its_own_scale(tmp_path):
+    model = Net(monotonic=True, width=64)
+    with torch.no_grad():  # rows of very different size, one of them zero
+        model.embedding.weight *= torch.tensor([1e-4, 1.0, 300.0, 0.0, 1e-40])[:, None]
+    save(tmp_path / "m", model, stored="int8")
+    weights = checkpoint.load_weights(tmp_path / "m")
+    assert weights.keys() == checkpoint.weights_of(model).keys()
+    for name, value in checkpoint.weights_of(model).items():
+        assert weights[name].dtype == value.dtype
+        if value.dim() > 1:
+            largest = value.abs().amax(1, keepdim=True)
+            assert ((weights[name] - value).abs() <= largest / 254 * 1.001 + 1e-39).all(), name
+        else:
+            assert torch.equal(weights[name], value), name  # biases and the like are exact
+    again = tmp_path / "again"
+    checkpoint.save(again, weights, CONFIG, Codec(), stored="int8")
+    twice = checkpoint.load_weights(again)
+    for name, value in weights.items():  # rounding what was rounded changes nothing to speak of
+        torch.testing.assert_close(twice[name], value, rtol=1e-6, atol=0)
+    with pytest.raises(ValueError, match="its scales are not there"):
+        checkpoint._unpacked({"w": torch.ones(2, 2, dtype=torch.int8)}, "file")
+
+
+def test_export_is_small_and_has_no_trainer(tmp_path):
+    model = Net(width=256)
+    save(tmp_path / "m", model, trainer={"update": 3})
+    sizes = {}
+    for stored in ("float32", "float16", "int8"):
+        size = checkpoint.export(tmp_path / "m", tmp_path / stored, stored)
+        assert "trainer.pt" not in os.listdir(tmp_path / stored)
+        assert size == sum(file.stat().st_size for file in (tmp_path / stored).iterdir())
+        sizes[stored] = (tmp_path / stored / "weights.safetensors").stat().st_size
+    exact = checkpoint.load_weights(tmp_path / "float32")
+    assert all(torch.equal(exact[k], v) for k, v in checkpoint.weights_of(model).items())
+    assert sizes["float16"] < 0.55 * sizes["float32"]
+    assert sizes["int8"] < 0.3 * sizes["float32"]
 
 
 def test_average(tmp_path):

@@ -17,7 +17,7 @@ CHAIN = [  # a layer imports itself and the layers below it; siblings do not imp
     ["checkpoint"],
     ["losses", "model"],
     ["ops", "latency", "data"],
-    ["config"],
+    ["config", "boxed"],
 ]
 DEPTH = {name: depth for depth, layer in enumerate(CHAIN) for name in layer}
 # what simultan/__init__.py gives away: the only file outside the chain, and no lower than streaming

@@ -2,6 +2,12 @@
 
 A folder appears under its name by one rename, after everything in it is on the disk: a process
 killed at any moment leaves the folders that were there, and at most a hidden partial one.
+
+Weights are stored as float32, as float16, or as int8 with a scale for each output of a matrix,
+
+    w[i, :] = scale[i] q[i, :],  scale[i] = max_j |w[i, j]| / 127
+
+and load back as float32 whichever it was.
 """
 
 from __future__ import annotations
@@ -10,7 +16,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
@@ -24,7 +30,9 @@ from simultan.data.codec import Codec
 from simultan.model import TranslationModel
 
 __all__ = [
+    "Stored",
     "average",
+    "export",
     "initialise",
     "load_codec",
     "load_config",
@@ -38,6 +46,8 @@ __all__ = [
 ]
 
 WEIGHTS, CONFIG, TRAINER = "weights.safetensors", "config.toml", "trainer.pt"
+SCALE = ".scale"  # after the name of a matrix of int8: its float32 scales [rows, 1, ...]
+Stored = Literal["float32", "float16", "int8"]
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
@@ -60,9 +70,9 @@ def save(
     config: Config,
     codec: Codec,
     trainer: Mapping[str, Any] | None = None,
-    half: bool = False,
+    stored: Stored = "float32",
 ) -> None:
-    """Write a model folder at once; half stores float16, which loads back as float32."""
+    """Write a model folder at once; however the weights are stored, they load as float32."""
     folder = Path(folder)
     if folder.exists():
         raise FileExistsError(f"{folder}: already there; remove it or choose another name")
@@ -74,7 +84,7 @@ def save(
     (partial / CONFIG).write_text(configuration.dump(config), encoding="utf-8")
     if trainer is not None:
         torch.save(dict(trainer), partial / TRAINER)
-    save_file({name: _stored(value, half) for name, value in weights.items()}, partial / WEIGHTS)
+    save_file(_packed(weights, stored), partial / WEIGHTS)
     for path in [*sorted(partial.iterdir()), partial]:
         _sync(path)
     os.rename(partial, folder)
@@ -88,7 +98,14 @@ def load_weights(folder: str | Path) -> dict[str, Tensor]:
         weights = load_file(path)
     except SafetensorError as error:
         raise ValueError(f"{path}: not a readable weights file ({error})") from error
-    return {k: v.float() if v.is_floating_point() else v for k, v in weights.items()}
+    return _unpacked(weights, str(path))
+
+
+def export(folder: str | Path, out: str | Path, stored: Stored = "float16") -> int:
+    """A model folder to ship: weights, configuration, vocabularies, no trainer; its bytes."""
+    weights, config, codec = load_weights(folder), load_config(folder), load_codec(folder)
+    save(out, weights, config, codec, stored=stored)
+    return sum(path.stat().st_size for path in Path(out).iterdir())
 
 
 def load_config(folder: str | Path) -> Config:
@@ -175,9 +192,34 @@ def _aliases(model: nn.Module) -> set[str]:
     return {n for n, _ in model.named_parameters(remove_duplicate=False)} - first
 
 
-def _stored(value: Tensor, half: bool) -> Tensor:
-    value = value.detach().cpu()
-    return (value.half() if half and value.is_floating_point() else value).contiguous()
+def _packed(weights: Mapping[str, Tensor], stored: Stored) -> dict[str, Tensor]:
+    """Weights as they stand in the file."""
+    packed = {}
+    for name, weight in weights.items():
+        value = weight.detach().cpu().contiguous()
+        if value.is_floating_point() and stored == "float16":
+            value = value.half()
+        elif value.is_floating_point() and stored == "int8" and value.dim() > 1:
+            value = value.float()
+            largest = value.abs().flatten(1).amax(1).clamp_min(torch.finfo(torch.float32).tiny)
+            scale = (largest / 127).reshape(-1, *[1] * (value.dim() - 1))
+            packed[name + SCALE] = scale
+            value = (value / scale).round().clamp(-127, 127).to(torch.int8)
+        packed[name] = value
+    return packed
+
+
+def _unpacked(packed: Mapping[str, Tensor], origin: str) -> dict[str, Tensor]:
+    """The weights of a file, in float32."""
+    weights = {}
+    for name, value in packed.items():
+        if value.dtype == torch.int8:
+            if name + SCALE not in packed:
+                raise ValueError(f"{origin}: {name} is int8, but its scales are not there")
+            weights[name] = value.float() * packed[name + SCALE]
+        elif not (name.endswith(SCALE) and name.removesuffix(SCALE) in packed):
+            weights[name] = value.float() if value.is_floating_point() else value
+    return weights
 
 
 @torch.no_grad()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 PipelineName = Literal["words", "moses-bpe", "bpe"]
 LatencyUnit = Literal["words", "subwords"]
 Quantization = Literal["int8"]
+StoredWeights = Literal["float32", "float16", "int8"]
 QualityName = Literal["bleu", "bleu_lowercased", "chrf"]
 
 app = typer.Typer(
@@ -185,7 +186,7 @@ def toy_verb(
 
 @app.command("translate")
 def translate_verb(
-    model: Annotated[str, typer.Argument(help="A model's folder or name.")] = "",
+    model: Annotated[str, typer.Argument(help="A model's folder or name; empty: de-en.")] = "",
     show: Annotated[
         bool, typer.Option("--show", help="Draw source, heads and target side by side.")
     ] = False,
@@ -227,9 +228,7 @@ def translate_verb(
             raise ValueError("--url asks a server: without a model, --lines, --k and --rule")
         events = display.translate_remotely(url, words, threshold, token)
     else:
-        if not model:
-            raise ValueError("which model? `make demo` trains one: runs/toy/mma-il/final")
-        translator = simultan.load(model, quantize=quantize)
+        translator = simultan.load(model or _default_model(), quantize=quantize)
         session = translator.session(threshold=threshold, k=k, rule=rule, segment=not lines)
         events = display.translate(session, words, lines)
     try:
@@ -246,7 +245,7 @@ def translate_verb(
 
 @app.command("serve")
 def serve_verb(
-    model: Annotated[str, typer.Argument(help="A model's folder or name.")] = "",
+    model: Annotated[str, typer.Argument(help="A model's folder or name; empty: de-en.")] = "",
     host: Annotated[str, typer.Option(help="0.0.0.0: for everyone.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
     threshold: Annotated[float, typer.Option(help="Lower is faster; clients may choose.")] = 0.5,
@@ -302,8 +301,7 @@ def serve_verb(
             f"the server needs more packages: pip install 'simultan[serve]' ({error})"
         ) from error
 
-    if not model:
-        raise ValueError("which model? `make demo` trains one: runs/toy/mma-il/final")
+    model = model or _default_model()
     settings = Settings(
         threshold=threshold,
         rows=rows,
@@ -355,6 +353,21 @@ def _serve_replicas(
     serve_cluster(cluster, host, port)
 
 
+@app.command("export")
+def export_verb(
+    model: Annotated[str, typer.Argument(help="A model's folder, such as RUN/final.")],
+    out: Annotated[Path, typer.Argument(help="The folder to write.")],
+    weights: Annotated[
+        StoredWeights, typer.Option(help="How they are stored; they load as float32.")
+    ] = "float16",
+) -> None:
+    """Write a model to ship: small weights, configuration and vocabularies, nothing else."""
+    from simultan import boxed, checkpoint
+
+    size = checkpoint.export(boxed.resolve(model), out, weights)
+    typer.echo(f"{out}: {size / 2**20:.1f} MiB")
+
+
 @app.command("evaluate")
 def evaluate_verb(
     model: Annotated[str, typer.Argument(help="A model's folder or name.")],
@@ -374,6 +387,7 @@ def evaluate_verb(
     quantize: Annotated[
         Quantization | None, typer.Option(help="Round the weights: faster on a CPU.")
     ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     tokenized: Annotated[bool, typer.Option(help="BLEU of text that is in tokens.")] = False,
     latency_unit: Annotated[LatencyUnit, typer.Option(help="What delays count.")] = "words",
     words_per_second: Annotated[float, typer.Option(help="Speaking rate of al_ca.")] = 2.5,
@@ -389,7 +403,7 @@ def evaluate_verb(
 
     sources, references = read_lines(source), read_lines(reference)
     memory.keep()
-    translator = simultan.load(model, quantize=quantize)
+    translator = simultan.load(model, device=device, quantize=quantize)
     with Progress(transient=True) as bar:
         task = bar.add_task("translating", total=len(sources))
         scores = evaluate(
@@ -468,6 +482,15 @@ def plot_verb(
         files = draw_path(found[0], out)
     for file in files:
         typer.echo(file)
+
+
+def _default_model() -> str:
+    """The model in the box, where there is one."""
+    from simultan import boxed
+
+    if not (name := boxed.default()):
+        raise ValueError("which model? `make demo` trains one: runs/toy/mma-il/final")
+    return name
 
 
 def _show_prepared(prepared: Prepared) -> None:

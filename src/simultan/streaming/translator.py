@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from simultan import checkpoint
+from simultan import boxed, checkpoint
 from simultan.config import Config
 from simultan.data.codec import Codec
 from simultan.model import TranslationModel
@@ -165,8 +165,11 @@ class Translator:
 
 
 def load(name: str | Path, *, device: str = "cpu", quantize: str | None = None) -> Translator:
-    """The translator in a model folder; quantize = "int8" rounds its weights, on a CPU."""
-    model, config, codec = checkpoint.load_model(name)
+    """The translator of a model's folder, or of a model in the box by its name ("de-en").
+
+    quantize = "int8" rounds its weights, on a CPU.
+    """
+    model, config, codec = checkpoint.load_model(boxed.resolve(name))
     assert isinstance(model, TranslationModel)
     model.to(torch.device(device)).eval()
     return Translator(model.prepare_inference(quantize), config, codec)

@@ -1,0 +1,72 @@
+"""Models by name: found in the box, and the error lists what is there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import simultan
+from simultan import boxed, cli
+
+
+@pytest.fixture
+def boxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """An installed box and one of a checkout, both empty."""
+    installed, checkout = tmp_path / "installed", tmp_path / "checkout"
+    monkeypatch.setattr(boxed, "BOXES", (installed, checkout))
+    monkeypatch.chdir(tmp_path)
+    return installed, checkout
+
+
+def put(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "weights.safetensors").touch()
+    return folder
+
+
+def test_names(boxes: tuple[Path, Path]) -> None:
+    installed, checkout = boxes
+    assert boxed.names() == []
+    assert boxed.default() == ""
+    old = put(checkout / "de-en")
+    put(checkout / "fr-en")
+    assert boxed.names() == ["de-en", "fr-en"]
+    assert boxed.default() == "de-en"
+    assert boxed.resolve("de-en") == old
+    (checkout / "xx").mkdir()  # no model
+    assert boxed.names() == ["de-en", "fr-en"]
+    assert boxed.resolve("de-en") == old
+    new = put(installed / "de-en")
+    assert boxed.resolve("de-en") == new
+
+
+def test_folders_come_first(boxes: tuple[Path, Path], tmp_path: Path) -> None:
+    put(boxes[0] / "de-en")
+    (tmp_path / "de-en").mkdir()  # some folder of that name, but no model
+    assert boxed.resolve("de-en") == boxes[0] / "de-en"
+    (tmp_path / "de-en" / "weights.safetensors").touch()
+    assert boxed.resolve("de-en") == Path("de-en")
+    assert boxed.resolve(tmp_path / "nowhere" / "else") == tmp_path / "nowhere" / "else"
+
+
+def test_an_unknown_name(boxes: tuple[Path, Path]) -> None:
+    with pytest.raises(FileNotFoundError, match="this installation has none by name"):
+        simultan.load("de-fr")
+    put(boxes[1] / "de-en")
+    with pytest.raises(FileNotFoundError, match=r"de-fr: neither .* known names: de-en"):
+        simultan.load("de-fr")
+
+
+def test_the_command_line_without_a_model(
+    boxes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["simultan", "translate"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert "which model?" in capsys.readouterr().err
+    put(boxes[1] / "de-en")  # it is taken, and found to be empty
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert "checkout/de-en" in capsys.readouterr().err
