@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -70,3 +74,31 @@ def test_the_command_line_without_a_model(
     with pytest.raises(SystemExit):
         cli.main()
     assert "checkout/de-en" in capsys.readouterr().err
+
+
+def test_a_wheel_holds_the_models(tmp_path: Path) -> None:
+    pytest.importorskip("setuptools")
+    root, project = Path(__file__).parents[1], tmp_path / "project"
+    shutil.copytree(root / "src" / "simultan", project / "src" / "simultan")
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(root / name, project)
+    card = put(project / "models" / "de-en") / "MODEL_CARD.md"
+    card.write_text("a card")
+    (project / "models" / "unfinished").mkdir()
+    (project / "models" / "unfinished" / "notes").touch()
+    build = "from setuptools.build_meta import build_wheel; print(build_wheel('out'))"
+    done = subprocess.run(
+        [sys.executable, "-c", build], cwd=project, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(project / "out" / done.stdout.split()[-1]) as wheel:
+        names = {name for name in wheel.namelist() if "/models/" in name}
+        wheel.extractall(tmp_path / "site")
+    place = "simultan/models/de-en"
+    assert names == {f"{place}/weights.safetensors", f"{place}/MODEL_CARD.md"}
+    found = subprocess.run(
+        [sys.executable, "-c", "from simultan import boxed; print(boxed.resolve('de-en'))"],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert Path(found.stdout.strip()) == (tmp_path / "site" / place).resolve()
