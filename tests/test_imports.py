@@ -10,14 +10,14 @@ SOURCE = Path(__file__).parents[1] / "src" / "simultan"
 CHAIN = [  # a layer imports itself and the layers below it; siblings do not import each other
     ["cli", "display"],
     ["client"],
-    ["server", "simuleval_agent", "captions"],
+    ["server", "simuleval_agent", "captions", "reproduce"],
     ["train"],
     ["evaluation"],
     ["streaming"],
     ["checkpoint"],
     ["losses", "model"],
     ["ops", "latency", "data"],
-    ["config", "boxed"],
+    ["config", "boxed", "cues"],
 ]
 DEPTH = {name: depth for depth, layer in enumerate(CHAIN) for name in layer}
 # what simultan/__init__.py gives away: the only file outside the chain, and no lower than streaming

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from simultan.data.corpus import Prepared
     from simultan.evaluation.scores import Scores
+    from simultan.reproduce.plan import PlannedRun
     from simultan.server.settings import Settings
 
 PipelineName = Literal["words", "moses-bpe", "bpe"]
 LatencyUnit = Literal["words", "subwords"]
 Quantization = Literal["int8"]
 StoredWeights = Literal["float32", "float16", "int8"]
+CaptionLayout = Literal["blocks", "words"]
 QualityName = Literal["bleu", "bleu_lowercased", "chrf"]
 
 app = typer.Typer(
@@ -243,6 +247,68 @@ def translate_verb(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+@app.command("captions")
+def captions_verb(
+    captions: Annotated[Path, typer.Argument(help="Captions: IN.vtt or IN.srt.")],
+    model: Annotated[str, typer.Argument(help="A model's folder or name; empty: de-en.")] = "",
+    out: Annotated[
+        Path | None, typer.Option(help="OUT.vtt or OUT.srt; else standard output.")
+    ] = None,
+    layout: Annotated[
+        CaptionLayout, typer.Option(help="Whole captions, or captions that grow word by word.")
+    ] = "blocks",
+    threshold: Annotated[float, typer.Option(help="Lower is faster; of learned policies.")] = 0.5,
+    computing: Annotated[
+        float, typer.Option(min=0, help="Seconds assumed to compute a written word.")
+    ] = 0.02,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Take the seconds this machine needs instead.")
+    ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Play it in the terminal; --out is written after.")
+    ] = False,
+    speed: Annotated[float, typer.Option(help="Of --live: 2 is twice as fast.")] = 1.0,
+    quantize: Annotated[
+        Quantization | None, typer.Option(help="Round the weights: faster on a CPU.")
+    ] = None,
+) -> None:
+    """Translate captions as if they were being spoken, each word shown when it could have been.
+
+    simultan captions talk.de.vtt --out talk.en.vtt
+    """
+    from rich.console import Console
+
+    import simultan
+    from simultan import cues, display
+    from simultan.captions import lay_out, speak, translate, written
+
+    if not speed > 0:
+        raise ValueError(f"--speed {speed}: it must be more than 0")
+    spoken = speak(cues.read(captions))
+    kind = cues.format_of(captions if out is None else out)
+    translator = simultan.load(model or _default_model(), quantize=quantize)
+    session = translator.session(threshold=threshold, segment=True)
+    wait = display.timer(speed) if live else None
+    stream = translate(session, spoken, None if measure or live else computing, wait)
+    if live:
+        stream = display.play(stream, Console())
+    words = written(stream)
+    how = "as measured" if measure or live else f"assumed to be {computing} s a word"
+    note = f"Each word is shown when it could have been at the earliest; computing {how}."
+    text = cues.render(lay_out(words, layout), kind, note)
+    if out is not None:
+        out.write_text(text, encoding="utf-8")
+    elif not live:
+        typer.echo(text, nl=False)
+    if words:
+        lag = sum(word.time - spoken[word.delay - 1].end for word in words) / len(words) / 1000
+        typer.echo(
+            f"{len(spoken)} words heard, {len(words)} written, {lag:.2f} s after"
+            f" the word they waited for; computing {how}",
+            err=True,
+        )
+
+
 @app.command("serve")
 def serve_verb(
     model: Annotated[str, typer.Argument(help="A model's folder or name; empty: de-en.")] = "",
@@ -455,6 +521,84 @@ def score_verb(
     if out is not None:
         write_scores(out, scores)
     _show_scores(scores)
+
+
+@app.command("reproduce")
+def reproduce_verb(
+    experiment: Annotated[str, typer.Argument(help="A folder of experiments/, or a plan file.")],
+    only: Annotated[
+        str, typer.Option(help="Names of runs or groups, part1 or part2; comma between them.")
+    ] = "",
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of prepared corpora, or of the corpus's files.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for checkpoints; work/EXPERIMENT.")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder for results; the experiment's own.")
+    ] = None,
+    minutes: Annotated[
+        float, typer.Option(min=0, help="Begin nothing after this; the same command goes on.")
+    ] = 0.0,
+    train_minutes: Annotated[
+        float, typer.Option(min=0, help="Stop training after this, and only measure.")
+    ] = 0.0,
+    jobs: Annotated[
+        int, typer.Option(min=-1, help="Processes that measure; 0: this one; -1: all cores but 3.")
+    ] = 0,
+    rows: Annotated[int, typer.Option(min=1, help="Sentences translated side by side.")] = 64,
+    scale: Annotated[float, typer.Option(help="Shorten every run to this share.")] = 1.0,
+    tiny: Annotated[bool, typer.Option("--tiny", help="Tiny models: does every run run?")] = False,
+    redo: Annotated[bool, typer.Option("--redo", help="Again, from the start.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list the runs and the time they will take.")
+    ] = False,
+    revision: Annotated[str, typer.Option(help="Of the code, if git cannot say it.")] = "",
+    device: Annotated[str, typer.Option(help="cpu or cuda; empty: a GPU if there is one.")] = "",
+) -> None:
+    """Run an experiment, or a part of it, as its plan says; what has a result is skipped."""
+    import os
+
+    from simultan.reproduce import plan as plans
+    from simultan.reproduce.experiment import Options, reproduce
+    from simultan.reproduce.record import revision as revision_of
+
+    plan = plans.load(plans.find_plan(experiment))
+    runs = plan.select([name for name in only.split(",") if name])
+    if dry_run:
+        _show_estimate(plans.estimate(runs, scale))
+        return
+    options = Options(
+        out=out or Path("work") / plan.name,
+        results=results or plan.folder,
+        data=data,
+        minutes=minutes,
+        train_minutes=train_minutes,
+        tiny=tiny,
+        device=device,
+        jobs=max(1, (os.cpu_count() or 1) - 3) if jobs < 0 else jobs,
+        rows=rows,
+        redo=redo,
+        scale=scale,
+        revision=revision or revision_of(plan.folder),
+        command=f"simultan reproduce {experiment} --only {only}".removesuffix(" --only "),
+    )
+    summary = reproduce(plan, runs, options, lambda line: print(line, flush=True))
+    for name in ("done", "skipped", "left", "failed"):
+        found = getattr(summary, name)
+        typer.echo(f"{name:<8} {len(found):>3}  {' '.join(found)}")
+    if summary.failed:
+        raise typer.Exit(1)
+
+
+def _show_estimate(rows: Sequence[tuple[PlannedRun, int, float]]) -> None:
+    """The runs, their updates and seconds, and how they add up."""
+    total = 0.0
+    for run, updates, seconds in rows:
+        total += seconds
+        need = f"  after {run.needs}" if run.needs else ""
+        typer.echo(f"{run.name:<36} {updates:>7,} {seconds:>7.0f} s {total / 60:>6.1f} min{need}")
 
 
 @app.command("plot")

@@ -15,7 +15,7 @@ from simultan.data.codec import Codec
 from simultan.evaluation.instances import Instance, write_log
 from simultan.evaluation.scores import WORDS_PER_SECOND, LatencyUnit, Scores, score, write_scores
 
-__all__ = ["Translation", "Translator", "evaluate"]
+__all__ = ["Translation", "Translator", "evaluate", "translate_set"]
 
 
 class Translation(Protocol):
@@ -67,6 +67,46 @@ def evaluate(
     progress: Callable[[int], None] | None = None,
 ) -> Scores:
     """Translate and score a test set; with `out`, leave instances.log and scores.json there."""
+    instances = translate_set(
+        translator,
+        sources,
+        references,
+        rows=rows,
+        threshold=threshold,
+        k=k,
+        rule=rule,
+        beam=beam,
+        words_per_second=words_per_second,
+        progress=progress,
+    )
+    if out is not None:
+        write_log(Path(out) / "instances.log", instances)
+    scores = score(
+        instances,
+        tokenized=tokenized,
+        latency_unit=latency_unit,
+        words_per_second=words_per_second,
+        system=system,
+    )
+    if out is not None:
+        write_scores(Path(out) / "scores.json", scores)
+    return scores
+
+
+def translate_set(
+    translator: Translator,
+    sources: Sequence[str],
+    references: Sequence[str],
+    *,
+    rows: int = 32,
+    threshold: float = 0.5,
+    k: int | None = None,
+    rule: str | None = None,
+    beam: int = 1,
+    words_per_second: float = WORDS_PER_SECOND,
+    progress: Callable[[int], None] | None = None,
+) -> list[Instance]:
+    """Translate a test set: the sentences of its log."""
     if len(sources) != len(references):
         raise ValueError(
             f"{len(sources)} source lines against {len(references)} reference lines: "
@@ -87,22 +127,10 @@ def evaluate(
     ]
     # a run's time cannot be told apart by sentence: each takes its share by words
     lengths = [len(i.delays) + (i.source_length or 0) + 1 for i in instances]
-    instances = [
+    return [
         dataclasses.replace(instance, seconds=seconds * length / sum(lengths))
         for instance, length in zip(instances, lengths, strict=True)
     ]
-    if out is not None:
-        write_log(Path(out) / "instances.log", instances)
-    scores = score(
-        instances,
-        tokenized=tokenized,
-        latency_unit=latency_unit,
-        words_per_second=words_per_second,
-        system=system,
-    )
-    if out is not None:
-        write_scores(Path(out) / "scores.json", scores)
-    return scores
 
 
 def _instance(

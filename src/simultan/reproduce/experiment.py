@@ -1,0 +1,397 @@
+"""reproduce(): trains the runs of a plan one after another while workers measure those before.
+
+A run with a result is skipped, a run that was cut off goes on, a run that fails is noted and the
+others go on. All runs share a process, so that what is compiled for one serves the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import shutil
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from simultan import checkpoint
+from simultan import config as configuration
+from simultan import model as models
+from simultan.config import Config
+from simultan.reproduce import record
+from simultan.reproduce.corpora import prepared_folder
+from simultan.reproduce.deadline import Deadline
+from simultan.reproduce.measure import (
+    Measured,
+    Task,
+    measure_losses,
+    measure_set,
+    start_worker,
+    write_predictions,
+)
+from simultan.reproduce.plan import Plan, PlannedRun, Point
+from simultan.train.folder import RunFolder
+from simultan.train.loop import fit, seed
+
+__all__ = ["TINY", "Options", "Summary", "reproduce"]
+
+TINY = (  # every run in a second or two: shows that it loads, trains and translates
+    "model.width=32", "model.ffn=32", "model.encoder_layers=1", "model.dropout=0.1",
+    "train.updates=2", "train.warmup=1", "train.compile=false", "train.precision=float32",
+    "train.average=1", "data.batch_tokens=600", "data.max_length=40",
+)  # fmt: skip
+VALIDATED = 500  # sentences of the validation set that choose among checkpoints
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where things lie and how far to go."""
+
+    out: Path  # checkpoints and what is under way
+    results: Path  # results/, predictions/ and RUNS.md go here
+    data: Path | None = None
+    minutes: float = 0.0  # nothing is begun after this; 0: no limit
+    train_minutes: float = 0.0
+    tiny: bool = False
+    device: str = ""
+    jobs: int = 0  # processes that measure; 0: this one does, on the training's device
+    rows: int = 64
+    redo: bool = False
+    scale: float = 1.0
+    revision: str = ""
+    command: str = ""
+
+
+@dataclass
+class Summary:
+    """What became of the runs, by name."""
+
+    done: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)  # there was a result
+    left: list[str] = field(default_factory=list)  # for the next call
+    failed: list[str] = field(default_factory=list)
+
+
+def reproduce(
+    plan: Plan, runs: Sequence[PlannedRun], options: Options, say: Callable[[str], None] = print
+) -> Summary:
+    """Run a part of a plan; the same call goes on where this one stopped."""
+    with Deadline(options.minutes, options.train_minutes) as deadline:
+        return _Experiment(plan, options, deadline, say).run(runs)
+
+
+class _Experiment:
+    def __init__(
+        self, plan: Plan, options: Options, deadline: Deadline, say: Callable[[str], None]
+    ) -> None:
+        self.plan, self.options, self.deadline = plan, options, deadline
+        self.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self.summary = Summary()
+        self.lock = threading.Lock()
+        self._say = say
+        self.pool: ProcessPoolExecutor | None = None
+        # each set of heads and each policy is one more version of the same compiled code
+        torch._dynamo.config.recompile_limit = 64
+
+    def say(self, text: str) -> None:
+        with self.lock:
+            self._say(f"[{self.deadline.elapsed():6.1f} s] {text}")
+
+    def run(self, runs: Sequence[PlannedRun]) -> Summary:
+        measuring: list[Future[None]] = []
+        with contextlib.ExitStack() as stack:
+            if self.options.jobs:
+                self.pool = ProcessPoolExecutor(
+                    self.options.jobs, mp_context=get_context("spawn"), initializer=start_worker
+                )
+            threads = stack.enter_context(ThreadPoolExecutor(max(1, len(runs))))
+            try:
+                for run in self._measured_first(runs):
+                    ready = self._prepare(run)
+                    if ready is None:
+                        continue
+                    if self.pool is None:
+                        self._finish(run, *ready)
+                    else:
+                        measuring.append(threads.submit(self._finish, run, *ready))
+                while wait(measuring, timeout=0.5).not_done and not self.deadline.is_over():
+                    pass
+            finally:
+                if self.pool is not None:  # what a worker has begun is finished
+                    self.pool.shutdown(wait=True, cancel_futures=True)
+        return self.summary
+
+    def _measured_first(self, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+        """Runs that are trained come first: workers have something to do from the start."""
+        return sorted(runs, key=lambda run: not self._is_trained(run))
+
+    # -- training
+
+    def _prepare(self, run: PlannedRun) -> tuple[Path, dict[str, Any]] | None:
+        """The corpus folder and the facts of a trained run; None: it is not to be measured."""
+        file = self.options.results / "results" / f"{run.name}.json"
+        if file.exists() and not self.options.redo:
+            self.say(f"{run.name}: there is a result{self._staleness(run, file)}")
+            self.summary.skipped.append(run.name)
+            return None
+        if self.deadline.is_over():
+            self._leave(run, "time is over")
+            return None
+        if run.needs and not self._model(run.needs).exists():
+            self._leave(run, f"it needs {run.needs}, which is not trained here")
+            return None
+        try:
+            chosen = self.plan.corpora[run.corpus]
+            corpus = prepared_folder(chosen, self.options.data, self.options.out, self.say)
+            if run.recipe is None:
+                return corpus, {}
+            facts = self._train(run, corpus)
+            return None if facts is None else (corpus, facts)
+        except Exception as error:
+            self._fail(run, error)
+            return None
+        finally:
+            gc.collect()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+
+    def _train(self, run: PlannedRun, corpus: Path) -> dict[str, Any] | None:
+        """Train a run, or go on with it; None: its time was over."""
+        state = self.options.out / "trained" / f"{run.name}.json"
+        config = self._config(run, corpus)
+        if self._is_trained(run) and not self.options.redo:
+            known: dict[str, Any] = json.loads(state.read_text(encoding="utf-8"))
+            return known
+        if self.deadline.training_is_over():
+            self._leave(run, "time for training is over")
+            return None
+        folder = RunFolder(self.options.out / "runs" / run.name)
+        self.say(f"{run.name}: training, {config.train.updates} updates")
+        before = record.read(state).get("seconds", 0.0) if folder.config.exists() else 0.0
+        start = time.monotonic()
+        with self.deadline.training():
+            outcome = fit(
+                config, folder.path, self.options.redo, tensorboard=False, device=self.device
+            )
+        seconds = before + time.monotonic() - start
+        facts = {
+            "config": configuration.dump(config),
+            "updates": outcome.update,
+            "seconds": seconds,
+            "finished": outcome.finished,
+            "machine": record.machine(self.device),
+        }
+        record.write(state, facts)
+        if not outcome.finished:
+            self.deadline.note_cut()
+            self._leave(run, f"cut off at update {outcome.update}")
+            return None
+        for trainer in folder.checkpoints.glob(f"*/{checkpoint.TRAINER}"):
+            trainer.unlink()  # three times the size of the weights
+        self.say(f"{run.name}: trained in {seconds:.1f} s")
+        return facts
+
+    def _config(self, run: PlannedRun, corpus: Path) -> Config:
+        changes = [f"data.folder={corpus}"]
+        if self.options.tiny:
+            changes += TINY
+        config = run.config(changes, 1.0 if self.options.tiny else self.options.scale)
+        if not run.init_from:
+            return config
+        start = self._model(run.init_from)
+        if run.init_parts:
+            start = self._transplant(run, start, config)
+        text = configuration.dump(config)
+        return configuration.parse(text, [f"train.init_from={start}"])
+
+    def _transplant(self, run: PlannedRun, origin: Path, config: Config) -> Path:
+        """A start with some weights of another run, the others fresh."""
+        place = self.options.out / "starts" / run.name
+        if self.options.redo:
+            shutil.rmtree(place, ignore_errors=True)
+        if not place.exists():
+            codec = checkpoint.load_codec(config.data.folder)
+            seed(config.train.seed, 0, 0)
+            sizes = len(codec.source_vocabulary), len(codec.target_vocabulary)
+            weights = checkpoint.weights_of(models.build(config, *sizes))
+            taken = {
+                name: value
+                for name, value in checkpoint.load_weights(origin).items()
+                if name.startswith(run.init_parts) and name in weights
+            }
+            if not taken:
+                raise ValueError(f"{run.name}: {origin} has no weights of {run.init_parts}")
+            checkpoint.save(place, {**weights, **taken}, config, codec)
+        return place
+
+    # -- measuring
+
+    def _finish(self, run: PlannedRun, corpus: Path, facts: dict[str, Any]) -> None:
+        """Choose a checkpoint, measure it, write the result."""
+        try:
+            result = self._measure(run, corpus, facts)
+        except CancelledError:
+            self._leave(run, "trained, not wholly measured")
+            return
+        except Exception as error:
+            self._fail(run, error)
+            return
+        record.write(self.options.results / "results" / f"{run.name}.json", result)
+        line = record.line(result, self.options.command)
+        with self.lock:
+            record.append_log(self.options.results / "RUNS.md", line)
+            self.summary.done.append(run.name)
+        self.say(f"{run.name}: {record.headline(result)}")
+        shutil.rmtree(RunFolder(self.options.out / "runs" / run.name).checkpoints, True)
+        shutil.rmtree(self.options.out / "measured" / run.name, True)
+
+    def _measure(self, run: PlannedRun, corpus: Path, facts: dict[str, Any]) -> dict[str, Any]:
+        candidates = self._candidates(run)
+        validated: dict[str, dict[str, Any]] = {}
+        if len(candidates) > 1:
+            found = self._all(
+                run,
+                {
+                    f"candidate-{name}": self._task(run, corpus, folder, "valid", VALIDATED)
+                    for name, folder in candidates.items()
+                },
+            )
+            validated = {name: found[f"candidate-{name}"].scores for name in candidates}
+        chosen, inside = record.choose(validated, run.dal_range) if validated else ("final", True)
+        folder = candidates[chosen]
+        tasks = {
+            f"{split}{'@' if point.name else ''}{point.name}": self._task(
+                run, corpus, folder, split, 0, point
+            )
+            for point in run.points
+            for split in ("valid", "test")
+        }
+        losses = self._submit(measure_losses, self._task(run, corpus, folder, "valid", 0))
+        found = self._all(run, tasks)
+        points = []
+        for point in run.points:
+            suffix = f"@{point.name}" if point.name else ""
+            valid, test = found[f"valid{suffix}"], found[f"test{suffix}"]
+            points.append({"point": point.name, "valid": valid.scores, "test": test.scores})
+            if run.predictions:
+                name = f"{run.name}{suffix}".replace(":", "-").replace(",", "-")
+                file = f"predictions/{name}.jsonl.xz"
+                write_predictions(self.options.results / file, test.predictions)
+                points[-1]["predictions"] = file
+        model = self.plan.run(run.use) if run.use else run
+        return {
+            "name": run.name,
+            "group": run.group.name,
+            "labels": dict(run.labels),
+            "recipe": None if model.recipe is None else model.recipe.name,
+            "settings": list(model.settings),
+            "init_from": run.init_from,
+            "uses": run.use,
+            "seed": model.seed,
+            "scale": self.options.scale,
+            "tiny": self.options.tiny,
+            "revision": self.options.revision,
+            "command": self.options.command,
+            "corpus": run.corpus,
+            "updates": facts.get("updates", 0),
+            "train_seconds": facts.get("seconds", 0.0),
+            "measure_seconds": sum(m.seconds for m in found.values()),
+            "machine": facts.get("machine", {}),
+            "candidates": validated,
+            "chosen": chosen,
+            "dal_range": list(run.dal_range),
+            "inside_range": inside,
+            "validation_losses": losses.result(),
+            "points": points,
+            "config": facts.get("config", ""),
+        }
+
+    def _candidates(self, run: PlannedRun) -> dict[str, Path]:
+        """The averaged model, and the last checkpoints by their update."""
+        folder = RunFolder(self.options.out / "runs" / (run.use or run.name))
+        found = {"final": folder.final}
+        if run.candidates and not run.use:
+            found |= {str(u): folder.checkpoint(u) for u in folder.updates()[-run.candidates :]}
+        return found
+
+    def _task(
+        self,
+        run: PlannedRun,
+        corpus: Path,
+        model: Path,
+        split: str,
+        sentences: int,
+        point: Point | None = None,
+    ) -> Task:
+        device = "cpu" if self.options.jobs else self.device
+        tokenized = self.plan.corpora[run.corpus].tokenized
+        # a run's own points say how it is used; candidates are compared at the first of them
+        chosen = point or run.points[0]
+        limit = 4 if self.options.tiny else sentences
+        rows = self.options.rows
+        return Task(model, corpus, split, chosen, tokenized, limit, rows, device)
+
+    def _all(self, run: PlannedRun, tasks: dict[str, Task]) -> dict[str, Measured]:
+        """Measure everything, but for what an earlier call has measured."""
+        folder = self.options.out / "measured" / run.name
+        futures: dict[str, Future[Measured]] = {}
+        found: dict[str, Measured] = {}
+        for name, task in tasks.items():
+            known = record.read_measured(folder / name)
+            if known is not None and not self.options.redo:
+                found[name] = known
+            else:
+                futures[name] = self._submit(measure_set, task)
+        for name, future in futures.items():
+            found[name] = future.result()
+            record.write_measured(folder / name, found[name])
+        return found
+
+    def _submit(self, function: Callable[[Task], Any], task: Task) -> Future[Any]:
+        if self.pool is not None:
+            try:
+                return self.pool.submit(function, task)
+            except RuntimeError as error:  # it is being shut down
+                raise CancelledError from error
+        future: Future[Any] = Future()
+        if self.deadline.is_over():
+            raise CancelledError
+        future.set_result(function(task))
+        return future
+
+    # -- what became of it
+
+    def _model(self, name: str) -> Path:
+        return RunFolder(self.options.out / "runs" / name).final
+
+    def _is_trained(self, run: PlannedRun) -> bool:
+        name = run.use or run.name
+        state = self.options.out / "trained" / f"{name}.json"
+        return bool(record.read(state).get("finished")) and self._model(name).exists()
+
+    def _staleness(self, run: PlannedRun, file: Path) -> str:
+        if run.recipe is None:
+            return ""
+        known = record.read(file).get("settings")
+        changed = known != list(run.settings)
+        return " of other settings: --redo runs it again" if changed else ""
+
+    def _leave(self, run: PlannedRun, why: str) -> None:
+        self.say(f"{run.name}: left for another call ({why})")
+        with self.lock:
+            self.summary.left.append(run.name)
+
+    def _fail(self, run: PlannedRun, error: Exception) -> None:
+        text = "".join(traceback.format_exception(error))
+        record.write_text(self.options.out / "errors" / f"{run.name}.txt", text)
+        self.say(f"{run.name}: FAILED: {error}")
+        with self.lock:
+            self.summary.failed.append(run.name)

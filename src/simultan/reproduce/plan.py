@@ -1,0 +1,267 @@
+"""The plan of an experiment: which runs, from which recipe and start, measured at which points.
+
+A plan is a TOML file. `[corpora.NAME]` says what to prepare, `[groups.NAME]` what runs have in
+common, `[[runs]]` adds to its group; `matrix` makes one run of every combination of its values
+and puts them where {key} stands; `seeds` makes one run of every seed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from simultan import config as configuration
+from simultan.config import Config, ConfigError
+
+__all__ = ["CorpusPlan", "Group", "Plan", "PlannedRun", "Point", "estimate", "find_plan", "load"]
+
+COMPILING = 27.0  # seconds of torch.compile for a configuration it has not seen
+STARTING = 6.0  # seconds of a run besides its updates: building, recording graphs, saving
+
+
+@dataclass(frozen=True)
+class Point:
+    """One way to translate with a trained model."""
+
+    threshold: float = 0.5
+    k: int | None = None
+    rule: str | None = None
+    beam: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Point:
+        """As in a plan: "" or "threshold=0.3", "k=5", "rule=wait-k:3", "beam=4"."""
+        if not text:
+            return cls()
+        key, _, value = text.partition("=")
+        kinds: dict[str, type] = {"threshold": float, "k": int, "rule": str, "beam": int}
+        try:
+            return cls(**{key: kinds[key](value)})
+        except (KeyError, ValueError) as error:
+            raise ConfigError(f"point {text!r}: write {', '.join(kinds)} = value") from error
+
+    @property
+    def name(self) -> str:
+        """What parse() reads; of the default point: nothing."""
+        for item in dataclasses.fields(self):
+            value = getattr(self, item.name)
+            if value != item.default:
+                return f"{item.name}={value}"
+        return ""
+
+
+@dataclass(frozen=True)
+class CorpusPlan:
+    """A prepared folder and how it is made of a named corpus."""
+
+    folder: str
+    named: str = ""
+    tokenized: bool = True  # its text is in tokens: BLEU must not split it again
+    prepare: Mapping[str, Any] = field(default_factory=dict)  # arguments of data.corpus.prepare
+
+
+@dataclass(frozen=True)
+class Group:
+    """What runs have in common, and how tables and figures call them."""
+
+    name: str
+    title: str
+    part: int = 1
+    claim: str = ""  # what the paper says of it
+    paper: float | None = None  # the paper's BLEU
+    figure: str = ""  # the curve this group is a part of; empty: none
+    deviations: tuple[str, ...] = ()  # from the paper
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run: a recipe with changes, a start, and what is measured of it."""
+
+    name: str
+    group: Group
+    corpus: str
+    recipe: Path | None = None  # None: nothing is trained, the model is that of `use`
+    use: str = ""
+    settings: tuple[str, ...] = ()
+    seed: int = 1
+    init_from: str = ""  # the name of the run whose final model it starts from
+    init_parts: tuple[str, ...] = ()  # only weights whose names begin so; empty: all
+    points: tuple[Point, ...] = (Point(),)
+    saves: int = 8  # checkpoints in the course of the run
+    candidates: int = 0  # last checkpoints that may be chosen instead of the averaged model
+    dal_range: tuple[float, float] = (0.0, 1e9)  # where the chosen one must lie on validation
+    milliseconds: float = 15.0  # of an update, to estimate the time
+    predictions: bool = True  # whether translations of the test set are kept
+    labels: Mapping[str, str | int | float] = field(default_factory=dict)  # of its matrix
+    deviations: tuple[str, ...] = ()
+
+    @property
+    def needs(self) -> str:
+        return self.use or self.init_from
+
+    def config(self, changes: Iterable[str] = (), scale: float = 1.0) -> Config:
+        """The configuration, but for folders; `scale` shortens the run evenly."""
+        if self.recipe is None:
+            raise ConfigError(f"{self.name} trains nothing")
+        settings = [*self.settings, f"train.seed={self.seed}", "train.validate_every=0", *changes]
+        planned = configuration.load(self.recipe, [*settings, "train.init_from="])
+        updates = max(1, round(planned.train.updates * scale))
+        every = max(1, updates // max(1, self.saves))
+        settings += [
+            f"train.updates={updates}",
+            f"train.save_every={every}",
+            f"train.keep={max(1, self.candidates, planned.train.average)}",
+            f"train.log_every={max(1, min(500, updates // 5))}",
+            f"train.warmup={max(1, round(planned.train.warmup * scale))}",
+        ]
+        return configuration.load(self.recipe, [*settings, "train.init_from="])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole experiment."""
+
+    name: str
+    folder: Path
+    corpora: Mapping[str, CorpusPlan]
+    groups: Mapping[str, Group]
+    runs: tuple[PlannedRun, ...]
+
+    def select(self, only: Sequence[str] = ()) -> list[PlannedRun]:
+        """The runs of these names or groups or parts ("part1"), in the order of the plan."""
+        known = {name for run in self.runs for name in _names(run)}
+        for name in only:
+            if name not in known:
+                groups = ", ".join(self.groups)
+                raise ConfigError(f"the plan has no run or group {name!r}; its groups: {groups}")
+        return [run for run in self.runs if not only or _names(run) & set(only)]
+
+    def run(self, name: str) -> PlannedRun:
+        return next(run for run in self.runs if run.name == name)
+
+
+def _names(run: PlannedRun) -> set[str]:
+    return {run.name, run.group.name, f"part{run.group.part}"}
+
+
+def find_plan(experiment: str) -> Path:
+    """The plan file of a name ("mma2020": below experiments/), a folder or a file."""
+    for path in (Path(experiment), Path("experiments") / experiment):
+        file = path / "plan.toml" if path.is_dir() else path
+        if file.is_file():
+            return file
+    raise ConfigError(
+        f"no plan of {experiment!r}: name a folder of experiments/, in the repository's root,"
+        " or a plan file"
+    )
+
+
+def load(path: str | Path) -> Plan:
+    """Read a plan; recipes are named relative to it."""
+    path = Path(path)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    try:
+        return _plan(path, table)
+    except (ConfigError, TypeError, KeyError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _plan(path: Path, table: Mapping[str, Any]) -> Plan:
+    shared = table.get("groups", {})
+    group_keys = {f.name for f in dataclasses.fields(Group)} - {"name", "deviations"}
+    groups = {
+        name: Group(
+            name=name,
+            deviations=tuple(group.get("deviations", ())),
+            **{key: value for key, value in group.items() if key in group_keys},
+        )
+        for name, group in shared.items()
+    }
+    runs: list[PlannedRun] = []
+    for entry in table.get("runs", ()):
+        group = entry["group"]
+        if group not in groups:
+            raise ConfigError(f"run {entry.get('name')!r}: there is no [groups.{group}]")
+        rest = {k: v for k, v in shared[group].items() if k not in group_keys | {"deviations"}}
+        merged = {**rest, **entry, "set": [*rest.get("set", ()), *entry.get("set", ())]}
+        runs += _expand(merged, groups[group], path.parent)
+    seen: set[str] = set()
+    for run in runs:
+        if run.name in seen:
+            raise ConfigError(f"two runs are called {run.name!r}")
+        if run.needs and run.needs not in seen:
+            raise ConfigError(f"{run.name} needs {run.needs!r}, which does not stand before it")
+        if run.corpus not in table.get("corpora", {}):
+            raise ConfigError(f"{run.name}: there is no [corpora.{run.corpus}]")
+        seen.add(run.name)
+    corpora = {name: CorpusPlan(**corpus) for name, corpus in table["corpora"].items()}
+    return Plan(table.get("name", path.parent.name), path.parent, corpora, groups, tuple(runs))
+
+
+def _expand(entry: Mapping[str, Any], group: Group, folder: Path) -> Iterator[PlannedRun]:
+    """One run for every combination of the matrix and every seed."""
+    known = {f.name for f in dataclasses.fields(PlannedRun)} | {"matrix", "seeds", "set", "range"}
+    unknown = sorted(entry.keys() - known)
+    if unknown:
+        raise ConfigError(f"run {entry.get('name')!r}: unknown key {unknown[0]!r}")
+    matrix = entry.get("matrix", {})
+    seeds = entry.get("seeds", [entry.get("seed", 1)])
+    for values in itertools.product(*matrix.values()):
+        labels = dict(zip(matrix, values, strict=True))
+
+        def fill(text: str, labels: Mapping[str, Any] = labels) -> str:
+            for key, value in labels.items():
+                text = text.replace("{" + key + "}", str(value))
+            return text
+
+        for number, seed in enumerate(seeds):
+            name = fill(entry["name"]) + (f"-seed{seed}" if number else "")
+            yield PlannedRun(
+                name=name,
+                group=group,
+                corpus=entry["corpus"],
+                recipe=None if entry.get("use") else folder / fill(entry["recipe"]),
+                use=fill(entry.get("use", "")),
+                settings=tuple(fill(item) for item in entry["set"]),
+                seed=seed,
+                init_from=fill(entry.get("init_from", "")),
+                init_parts=tuple(entry.get("init_parts", ())),
+                points=tuple(Point.parse(fill(p)) for p in entry.get("points", [""])),
+                saves=entry.get("saves", 8),
+                candidates=entry.get("candidates", 0),
+                dal_range=tuple(entry.get("range", (0.0, 1e9))),
+                milliseconds=entry.get("milliseconds", 15.0),
+                predictions=entry.get("predictions", True),
+                labels={**labels, **({"seed": seed} if len(seeds) > 1 else {})},
+                deviations=tuple(fill(text) for text in entry.get("deviations", ())),
+            )
+
+
+def estimate(runs: Sequence[PlannedRun], scale: float = 1.0) -> list[tuple[PlannedRun, int, float]]:
+    """Updates and seconds of training of each run, all in one process."""
+    compiled: set[tuple[Any, ...]] = set()
+    found = []
+    for run in runs:
+        if run.recipe is None:
+            found.append((run, 0, 0.0))
+            continue
+        config = run.config(scale=scale)
+        seconds = STARTING + config.train.updates * run.milliseconds / 1000
+        heads = config.model.decoder_heads or config.model.heads  # layers are compiled one by one
+        shape = dataclasses.replace(
+            config.model, encoder_layers=0, decoder_layers=0, decoder_heads=heads
+        )
+        signature = config.policy.name, shape, run.corpus, config.loss.label_smoothing
+        if config.train.compile and signature not in compiled:
+            compiled.add(signature)
+            seconds += COMPILING
+        found.append((run, config.train.updates, seconds))
+    return found

@@ -1,0 +1,130 @@
+"""What is written down of a run: results, the log of runs, what was measured so far."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from simultan.evaluation.instances import write_text
+from simultan.reproduce.measure import Measured
+
+__all__ = [
+    "append_log",
+    "choose",
+    "headline",
+    "line",
+    "machine",
+    "read",
+    "read_measured",
+    "revision",
+    "write",
+    "write_measured",
+    "write_text",
+]
+
+LOG = (
+    "# Runs\n\nOne line for each run, appended by `simultan reproduce`: lower-cased BLEU at AL on"
+    " the test set, point by point.\n\n"
+    "| run | revision | updates | seconds | on | BLEU at AL | command |\n"
+    "|---|---|---|---|---|---|---|\n"
+)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A JSON object; an empty one where there is no such file."""
+    if not path.is_file():
+        return {}
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def write(path: Path, table: Mapping[str, Any]) -> None:
+    write_text(path, json.dumps(table, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_measured(stem: Path, measured: Measured) -> None:
+    """Scores and translations of a set, until the whole run has been measured."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    stem.with_name(stem.name + ".xz").write_bytes(measured.predictions)
+    write(
+        stem.with_name(stem.name + ".json"),
+        {"scores": measured.scores, "seconds": measured.seconds},
+    )
+
+
+def read_measured(stem: Path) -> Measured | None:
+    table = read(stem.with_name(stem.name + ".json"))
+    if not table:
+        return None
+    packed = stem.with_name(stem.name + ".xz").read_bytes()
+    return Measured(table["scores"], table["seconds"], packed)
+
+
+def choose(
+    validated: Mapping[str, Mapping[str, Any]], dal_range: tuple[float, float]
+) -> tuple[str, bool]:
+    """The candidate with the best validation BLEU inside a range of DAL, and whether one is.
+
+    Where none is, the one nearest to the range.
+    """
+    low, high = dal_range
+
+    def distance(name: str) -> float:
+        dal = validated[name]["dal"]
+        return float("inf") if dal is None else max(low - dal, dal - high, 0.0)
+
+    inside = [name for name in validated if distance(name) == 0]
+    if inside:
+        return max(inside, key=lambda name: validated[name]["bleu"]), True
+    return min(validated, key=distance), False
+
+
+def machine(device: str) -> dict[str, str]:
+    """On what a run was made."""
+    name = torch.cuda.get_device_name() if device.startswith("cuda") else "CPU"
+    return {"device": name, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def revision(folder: Path) -> str:
+    """The git revision of the code, with a + where it was changed since; empty: unknown."""
+
+    def git(*arguments: str) -> str:
+        answer = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False
+        )
+        return answer.stdout.strip() if answer.returncode == 0 else ""
+
+    head = git("rev-parse", "--short=12", "HEAD")
+    return head + ("+" if head and git("status", "--porcelain", "-uno", "--", "src") else "")
+
+
+def headline(result: Mapping[str, Any]) -> str:
+    """The points of a result in few words."""
+    parts = []
+    for point in result["points"]:
+        test = point["test"]
+        al = "-" if test["al"] is None else f"{test['al']:.2f}"
+        name = f"{point['point']}: " if point["point"] else ""
+        parts.append(f"{name}{test['bleu_lowercased']:.2f} at {al}")
+    return "; ".join(parts)
+
+
+def line(result: Mapping[str, Any], command: str) -> str:
+    device = result["machine"].get("device", "")
+    return (
+        f"| {result['name']} | {result['revision']} | {result['updates']} |"
+        f" {result['train_seconds']:.0f} | {device} | {headline(result)} | `{command}` |\n"
+    )
+
+
+def append_log(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = not path.exists()
+    with path.open("a", encoding="utf-8") as file:
+        file.write((LOG if fresh else "") + text)
