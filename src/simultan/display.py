@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from typing import TextIO
 
@@ -14,9 +14,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from simultan.captions import Heard
 from simultan.streaming.session import End, Event, Read, Session, Write
 
-__all__ = ["Picture", "draw", "read_words", "translate", "write"]
+__all__ = ["Picture", "draw", "play", "read_words", "timer", "translate", "write"]
 
 LINE = "\n"
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")  # of layers
@@ -76,6 +77,30 @@ def translate_remotely(
                 yield "", Write(text, delay, heads)
             case client.End(count):
                 yield "", End(count)
+
+
+def timer(speed: float) -> Callable[[int], None]:
+    """Waits until a millisecond of a recording that starts with the first wait."""
+    start: list[float] = []
+
+    def wait(until: int) -> None:
+        start.append(time.monotonic())
+        time.sleep(max(0.0, start[0] + until / 1000 / speed - time.monotonic()))
+
+    return wait
+
+
+def play(stream: Iterable[Heard], console: Console) -> Iterator[Heard]:
+    """The same stream, drawn while it passes; it has passed when this returns."""
+    passed: list[Heard] = []
+
+    def events() -> Iterator[tuple[str, Event]]:
+        for item in stream:
+            passed.append(item)
+            yield item.word, item.event
+
+    draw(events(), console)
+    return iter(passed)
 
 
 def write(events: Iterable[tuple[str, Event]], out: TextIO) -> None:
