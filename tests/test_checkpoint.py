@@ -129,7 +129,7 @@ def test_export_is_small_and_has_no_trainer(tmp_path):
     save(tmp_path / "m", model, trainer={"update": 3})
     sizes = {}
     for stored in ("float32", "float16", "int8"):
-        size = checkpoint.export(tmp_path / "m", tmp_path / stored, stored)
+        size = checkpoint.export([tmp_path / "m"], tmp_path / stored, stored)
         assert "trainer.pt" not in os.listdir(tmp_path / stored)
         assert size == sum(file.stat().st_size for file in (tmp_path / stored).iterdir())
         sizes[stored] = (tmp_path / stored / "weights.safetensors").stat().st_size

@@ -101,10 +101,11 @@ def load_weights(folder: str | Path) -> dict[str, Tensor]:
     return _unpacked(weights, str(path))
 
 
-def export(folder: str | Path, out: str | Path, stored: Stored = "float16") -> int:
-    """A model folder to ship: weights, configuration, vocabularies, no trainer; its bytes."""
-    weights, config, codec = load_weights(folder), load_config(folder), load_codec(folder)
-    save(out, weights, config, codec, stored=stored)
+def export(folders: Sequence[str | Path], out: str | Path, stored: Stored = "float16") -> int:
+    """A model folder to ship: weights (the mean of several folders'), configuration, vocabularies,
+    no trainer; returns its bytes."""
+    weights = load_weights(folders[0]) if len(folders) == 1 else average(folders)
+    save(out, weights, load_config(folders[-1]), load_codec(folders[-1]), stored=stored)
     return sum(path.stat().st_size for path in Path(out).iterdir())
 
 

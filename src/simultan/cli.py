@@ -426,12 +426,53 @@ def export_verb(
     weights: Annotated[
         StoredWeights, typer.Option(help="How they are stored; they load as float32.")
     ] = "float16",
+    average: Annotated[
+        int, typer.Option(min=0, help="MODEL is a run: the mean of so many last checkpoints.")
+    ] = 0,
 ) -> None:
     """Write a model to ship: small weights, configuration and vocabularies, nothing else."""
     from simultan import boxed, checkpoint
 
-    size = checkpoint.export(boxed.resolve(model), out, weights)
+    folders = [boxed.resolve(model)]
+    if average:
+        folders = sorted((folders[0] / "checkpoints").glob("[0-9]*"))[-average:]
+        if len(folders) < average:
+            raise ValueError(f"{model} has {len(folders)} checkpoints, not {average}")
+    size = checkpoint.export(folders, out, weights)
     typer.echo(f"{out}: {size / 2**20:.1f} MiB")
+
+
+@app.command("distill")
+def distill_verb(
+    model: Annotated[str, typer.Argument(help="The teacher: an offline model's folder.")],
+    source: Annotated[Path, typer.Option(help="Training text (plain, .gz, .xz).")],
+    out: Annotated[Path, typer.Option(help="Its translation, line by line.")],
+    rows: Annotated[int, typer.Option(min=1, help="Sentences translated side by side.")] = 256,
+    beam: Annotated[int, typer.Option(help="Beams of the search.")] = 1,
+    first: Annotated[int, typer.Option(min=0, help="Only so many lines; 0: all.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+) -> None:
+    """Translate training text with a teacher, to prepare and train a student on the result.
+
+    What is there of OUT is kept: the same command goes on where it was stopped.
+    """
+    from itertools import islice
+
+    from rich.progress import Progress
+
+    import simultan
+    from simultan.data.sources import read_lines
+    from simultan.streaming.distill import distill
+
+    translator = simultan.load(model, device=device)
+    total = sum(1 for _ in islice(read_lines(source), first or None))
+    lines = islice(read_lines(source), first or None)
+    with Progress(transient=True) as bar:
+        task = bar.add_task("translating", total=total)
+        written = distill(
+            translator, lines, out, rows=rows, beam=beam, progress=lambda n: bar.advance(task, n)
+        )
+    typer.echo(f"{out}: {written:,} lines")
 
 
 @app.command("evaluate")

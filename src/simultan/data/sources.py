@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Progress", "Skips", "TextPair", "language_of", "open_text", "read_pairs"]
+__all__ = ["Progress", "Skips", "TextPair", "language_of", "open_text", "read_lines", "read_pairs"]
 
 _PLACES = 5  # examples kept of each kind of skipped pair
 Progress = Callable[[str, float], None]  # what is being done, fraction done
@@ -104,6 +104,13 @@ def read_pairs(
             f"{pair.source}: {number:,} lines where the corpus has {wanted}; to prepare other"
             " text name its files with --source and --target"
         )
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of one text, without their ends; bytes that are no UTF-8 are replaced."""
+    with open_text(path) as (stream, _):
+        for line in stream:
+            yield line.rstrip(b"\r\n").decode("utf-8", "replace")
 
 
 class open_text:

@@ -1,0 +1,45 @@
+"""Sequence-level distillation: a teacher's translation of training text, line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from pathlib import Path
+
+from simultan.streaming.translator import Translator
+
+__all__ = ["distill"]
+
+PART = 64  # times as many lines as rows are translated at a time: rows stay busy, little is lost
+
+
+def distill(
+    translator: Translator,
+    lines: Iterable[str],
+    out: str | Path,
+    *,
+    rows: int = 256,
+    beam: int = 1,
+    progress: Callable[[int], None] | None = None,
+) -> int:
+    """Write the translation of each line; whole lines that are there already are kept.
+
+    Returns the lines of the file. `progress` is told how many more are there.
+    """
+    with open(out, "a+b") as file:
+        file.seek(0)
+        done = kept = 0
+        for line in file:
+            if not line.endswith(b"\n"):  # the process was killed here
+                break
+            done, kept = done + 1, kept + len(line)
+        file.truncate(kept)
+        if progress is not None:
+            progress(done)
+        rest = islice(lines, done, None)
+        while part := list(islice(rest, PART * rows)):
+            results = translator.translate(part, rows=rows, beam=beam, progress=progress)
+            file.write("".join(" ".join(r.words) + "\n" for r in results).encode())
+            file.flush()
+            done += len(part)
+    return done
