@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install --disable-pip-version-check --quiet --constraint const
 INSTALLED := $(VENV)/.installed
 SIMULEVAL := .venv-simuleval
 
-.PHONY: test lint types imports pytest chromium node simuleval demo bench clean
+.PHONY: test lint types imports pytest chromium node simuleval demo toy-demo bench clean
 
 test: lint types imports pytest
 
@@ -57,11 +57,19 @@ $(SIMULEVAL)/.installed: $(INSTALLED) constraints-simuleval.txt
 		--requirement constraints-simuleval.txt
 	touch $@
 
-# A toy language, learned in half a minute: the live translation of four sentences, then scores.
+# The model in the box translates a German talk live; without one, a toy language is learned in
+# half a minute: the live translation of four sentences, then scores.
 TOY_TEXT := work/toy-text
 TOY := runs/toy/mma-il/final
 
-demo: $(TOY)/config.toml
+ifneq ($(wildcard models/de-en/weights.safetensors),)
+demo: $(INSTALLED)
+	$(BIN)/simultan demo
+else
+demo: toy-demo
+endif
+
+toy-demo: $(TOY)/config.toml
 	head -n 4 $(TOY_TEXT)/test.en | $(BIN)/simultan translate $(TOY) --lines --show --pace 4
 	$(BIN)/simultan evaluate $(TOY) --source $(TOY_TEXT)/test.en --reference $(TOY_TEXT)/test.fr \
 		--out runs/toy/test | grep -E '^(sentences|bleu|ap|al|laal|dal|seconds_per_target_word) '

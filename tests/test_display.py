@@ -6,6 +6,7 @@ import io
 import itertools
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from simultan import checkpoint, cli, display
+from simultan import boxed, checkpoint, cli, display
 from simultan.config import Config, ModelConfig, PolicyConfig
 from simultan.data.codec import Codec
 from simultan.data.text import Pipeline
@@ -201,3 +202,48 @@ def test_bad_settings_are_one_line(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_the_tally() -> None:
+    tally = display.Tally()
+    tally.run(lambda: [Write("a", 2, [[2]]), Write("b c", 4, [[4]]), End(4)])
+    tally.run(lambda: [Read()])
+    tally.run(lambda: [Write("d", 5, [[5]]), Write("e", 6, [[6]]), End(6)])
+    tally.run(lambda: [End(6)])  # nothing was said
+    assert tally.sentences == [(4, [2, 4, 4]), (2, [1, 2])]
+    assert tally.words == 5
+    # (2 + 4 - 4/3) / 2 and (1 + 2 - 1) / 2
+    assert tally.average_lagging() == pytest.approx((7 / 3 + 1) / 2)
+
+
+def test_the_demo_takes_the_model_in_the_box(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(model, tmp_path / "models" / "de-en")
+    monkeypatch.setattr(boxed, "BOXES", (tmp_path / "models",))
+    picture = tmp_path / "demo.svg"
+    for options in ((), ("--text", str(tmp_path / "text"), "--svg", str(picture))):
+        (tmp_path / "text").write_text("a b c\nd ij. e f g ij.")
+        monkeypatch.setattr(sys, "argv", ["simultan", "demo", "--pace", "0", *options])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        assert not stopped.value.code
+        said = capsys.readouterr().out
+        assert re.search(r"\(AL\) \d+\.\d words; \d+ words written at \d+ words a second", said)
+        assert ("Guten Abend" in said) == (not options)
+    assert "ij." in picture.read_text()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_make_demo(tmp_path: Path, there: bool) -> None:
+    shutil.copy(Path(__file__).parents[1] / "Makefile", tmp_path)
+    for name in ("pyproject.toml", "constraints.txt"):
+        (tmp_path / name).touch()
+    if there:
+        (tmp_path / "models" / "de-en").mkdir(parents=True)
+        (tmp_path / "models" / "de-en" / "weights.safetensors").touch()
+    plan = subprocess.run(
+        ["make", "-n", "demo"], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
+    assert ("simultan demo" in plan) == there
+    assert ("simultan toy" in plan) == (not there)

@@ -20,9 +20,12 @@ def source_files() -> dict[str, str]:
 
 
 def one_line(path: Path) -> str:
-    """The first line of a module's docstring; of other files, of the comment they begin with."""
+    """The first line of a module's docstring; of other files, of the comment they begin with; of
+    plain text, its beginning."""
     if path.suffix == ".py":
         return (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n")[0]
+    if path.suffix == ".txt":
+        return f"A talk, for `simultan demo`: {' '.join(path.read_text('utf-8').split()[:5])} ..."
     if path.suffix not in (".html", ".css", ".js"):
         return ""
     comment = re.search(r"(?:<!--|/\*+|//)\s*(.*?)\s*(?:-->|\*/|\n)", path.read_text("utf-8"))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from simultan.evaluation.scores import Scores
     from simultan.reproduce.plan import PlannedRun
     from simultan.server.settings import Settings
+    from simultan.streaming.session import Event
 
 PipelineName = Literal["words", "moses-bpe", "bpe"]
 LatencyUnit = Literal["words", "subwords"]
@@ -245,6 +246,51 @@ def translate_verb(
         sys.exit(130)
     except BrokenPipeError:  # the reader has gone; Python must not try to flush once more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@app.command("demo")
+def demo_verb(
+    model: Annotated[str, typer.Argument(help="A model's folder or name; empty: de-en.")] = "",
+    text: Annotated[
+        Path | None, typer.Option(help="What is said; a short German talk if not given.")
+    ] = None,
+    pace: Annotated[float, typer.Option(min=0, help="Words a second; 0: no waiting.")] = 2.5,
+    threshold: Annotated[float, typer.Option(help="Lower is faster; of learned policies.")] = 0.5,
+    svg: Annotated[Path | None, typer.Option(help="Save the picture, too.")] = None,
+) -> None:
+    """Play a short talk at speaking speed and translate it live; then say how far behind it was."""
+    import io
+    import os
+
+    from rich.console import Console
+
+    import simultan
+    from simultan import display
+
+    path = text or Path(__file__).with_name("talk.de.txt")
+    translator = simultan.load(model or _default_model())
+    session = translator.session(threshold=threshold, segment=True)
+    tally = display.Tally()
+    events: list[tuple[str, Event]] = []
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        words = display.read_words(descriptor, pace)
+        stream = display.translate(session, words, False, tally)
+        display.draw(display.kept(stream, events), Console())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    finally:
+        os.close(descriptor)
+    if tally.sentences:
+        typer.echo(
+            f"average lagging (AL) {tally.average_lagging():.1f} words;"
+            f" {tally.words} words written at {tally.words / tally.seconds:.0f} words a second"
+            " of computing"
+        )
+    if svg is not None:
+        console = Console(record=True, file=io.StringIO(), width=100)
+        display.draw(events, console)
+        console.save_svg(str(svg), title="simultan demo")
 
 
 @app.command("captions")

@@ -7,7 +7,8 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from typing import TextIO
+from functools import partial
+from typing import TextIO, TypeVar
 
 from rich.console import Console
 from rich.live import Live
@@ -17,8 +18,9 @@ from rich.text import Text
 from simultan.captions import Heard
 from simultan.streaming.session import End, Event, Read, Session, Write
 
-__all__ = ["Picture", "draw", "play", "read_words", "timer", "translate", "write"]
+__all__ = ["Picture", "Tally", "draw", "kept", "play", "read_words", "timer", "translate", "write"]
 
+Item = TypeVar("Item")
 LINE = "\n"
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")  # of layers
 
@@ -45,18 +47,64 @@ def read_words(descriptor: int, pace: float = 0.0) -> Iterator[str]:
                 yield LINE
 
 
-def translate(session: Session, words: Iterable[str], lines: bool) -> Iterator[tuple[str, Event]]:
+class Tally:
+    """How a stream went: its sentences' delays, and the seconds spent on computing."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.sentences: list[tuple[int, list[int]]] = []  # source words, delay of each word
+        self._before = 0
+        self._delays: list[int] = []
+
+    def run(self, work: Callable[[], list[Event]]) -> list[Event]:
+        """The events of some work, timed and counted."""
+        started = time.perf_counter()
+        events = work()
+        self.seconds += time.perf_counter() - started
+        for event in events:
+            if isinstance(event, Write):
+                self._delays += [event.delay - self._before] * len(event.text.split())
+            elif isinstance(event, End):
+                if self._delays:
+                    self.sentences.append((event.words - self._before, self._delays))
+                self._before, self._delays = event.words, []
+        return events
+
+    @property
+    def words(self) -> int:
+        """Written, in sentences that are over."""
+        return sum(len(delays) for _, delays in self.sentences)
+
+    def average_lagging(self) -> float:
+        """In words, the mean over sentences; the written text takes the reference's place."""
+        import torch
+
+        from simultan import latency
+
+        longest = max(len(delays) for _, delays in self.sentences)
+        padded = [delays + [0] * (longest - len(delays)) for _, delays in self.sentences]
+        lengths = torch.tensor([[n, len(delays)] for n, delays in self.sentences])
+        values = latency.average_lagging(
+            torch.tensor(padded).double(), lengths[:, 0], lengths[:, 1]
+        )
+        return float(values.mean())
+
+
+def translate(
+    session: Session, words: Iterable[str], lines: bool, tally: Tally | None = None
+) -> Iterator[tuple[str, Event]]:
     """Each word with each event it leads to; with `lines`, a line is a sentence."""
+    tally = tally or Tally()
     for word in words:
         if word == LINE:
             if lines:
-                yield from (("", event) for event in session.finish())
+                yield from (("", event) for event in tally.run(session.finish))
                 yield "", End(0)
                 session.reset()
             continue
-        for number, event in enumerate(session.feed(word)):
+        for number, event in enumerate(tally.run(partial(session.feed, word))):
             yield (word if number == 0 else ""), event
-    for event in session.finish():
+    for event in tally.run(session.finish):
         yield "", event
     if lines:
         yield "", End(0)
@@ -90,16 +138,17 @@ def timer(speed: float) -> Callable[[int], None]:
     return wait
 
 
+def kept(items: Iterable[Item], place: list[Item]) -> Iterator[Item]:
+    """The same items; what has passed stands in a list."""
+    for item in items:
+        place.append(item)
+        yield item
+
+
 def play(stream: Iterable[Heard], console: Console) -> Iterator[Heard]:
     """The same stream, drawn while it passes; it has passed when this returns."""
     passed: list[Heard] = []
-
-    def events() -> Iterator[tuple[str, Event]]:
-        for item in stream:
-            passed.append(item)
-            yield item.word, item.event
-
-    draw(events(), console)
+    draw(((item.word, item.event) for item in kept(stream, passed)), console)
     return iter(passed)
 
 
