@@ -6,7 +6,7 @@ y = x W^T + b for x [R, K]; modules that share x can be one map, their outputs s
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol
 
@@ -22,7 +22,21 @@ __all__ = ["Int8", "Joined", "Make", "Map", "Mapped", "Packed", "Plain", "maker"
 class Map(Protocol):
     """x [R, K] -> [R, N]"""
 
+    linears: tuple[nn.Linear, ...]
+
     def __call__(self, x: Tensor) -> Tensor: ...
+
+    def relu(self, x: Tensor) -> Tensor:
+        """What is positive of the map."""
+        return self(x).relu_()
+
+    def plus(self, x: Tensor, other: Tensor) -> Tensor:
+        """The map, and a residual [R, N]."""
+        return self(x).add_(other)
+
+    def parts(self, x: Tensor) -> Iterator[Tensor]:
+        """The output of each module, one after the other."""
+        return iter(self(x).split([linear.out_features for linear in self.linears], -1))
 
 
 Make = Callable[..., Map]  # of the nn.Linear modules that become one map
@@ -36,7 +50,7 @@ class Mapped:
         raise NotImplementedError
 
 
-class Plain:
+class Plain(Map):
     """The modules as they are: it follows their weights wherever they go."""
 
     def __init__(self, *linears: nn.Linear) -> None:
@@ -47,17 +61,18 @@ class Plain:
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
 
-class Joined:
+class Joined(Map):
     """A copy of the weights, in one matrix."""
 
     def __init__(self, *linears: nn.Linear) -> None:
+        self.linears = linears
         self.weight, self.bias = _join(linears)
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
 
 
-class Packed:
+class Packed(Map):
     """float32 on a CPU: one layout for a single row, one for several, made when first needed."""
 
     BLOCKS = 4
@@ -72,6 +87,7 @@ class Packed:
         self.rows: Tensor | None = None  # [BLOCKS, N / BLOCKS, K], for one row
         self.row_bias: Tensor | None = None
         self.tiles: Tensor | None = None  # oneDNN's own, for several
+        self.single: list[Packed] = []  # each module on its own
 
     def __call__(self, x: Tensor) -> Tensor:
         if x.shape[0] != 1:
@@ -88,13 +104,31 @@ class Packed:
             y = torch.baddbmm(self.row_bias, self.rows, column).view(1, -1)
         return y[:, : self.outputs] if self.more else y
 
-    def _several(self, x: Tensor) -> Tensor:
+    def relu(self, x: Tensor) -> Tensor:
+        return self._several(x, "relu") if x.shape[0] != 1 else self(x).relu_()
+
+    def plus(self, x: Tensor, other: Tensor) -> Tensor:
+        if x.shape[0] == 1:
+            return self(x).add_(other)
+        return torch.ops.mkldnn._linear_pointwise.binary(
+            x.contiguous(), other.contiguous(), self._tiles(), self.bias, "add"
+        )
+
+    def parts(self, x: Tensor) -> Iterator[Tensor]:
+        if not self.single:
+            self.single = [Packed(linear, slabs=self.slabs) for linear in self.linears]
+        return (part(x) for part in self.single)
+
+    def _several(self, x: Tensor, then: str = "none") -> Tensor:
+        return torch.ops.mkldnn._linear_pointwise.default(
+            x.contiguous(), self._tiles(), self.bias, then, [], ""
+        )
+
+    def _tiles(self) -> Tensor:
         if self.tiles is None:
             weight = _join(self.linears)[0].contiguous()
             self.tiles = torch.ops.mkldnn._reorder_linear_weight.default(weight, 32)
-        return torch.ops.mkldnn._linear_pointwise.default(
-            x.contiguous(), self.tiles, self.bias, "none", [], ""
-        )
+        return self.tiles
 
     def _lay_out_rows(self) -> None:
         weight = F.pad(_join(self.linears)[0], (0, 0, 0, self.more))
@@ -103,10 +137,11 @@ class Packed:
             self.row_bias = F.pad(self.bias, (0, self.more)).view(self.BLOCKS, -1, 1)
 
 
-class Int8:
+class Int8(Map):
     """int8 weights, a scale for each output; activations are rounded as they come."""
 
     def __init__(self, *linears: nn.Linear) -> None:
+        self.linears = linears
         weight, self.bias = _join(linears)
         scales = (weight.abs().amax(1) / 127).clamp(min=1e-12)
         zeros = torch.zeros(len(scales), dtype=torch.long)

@@ -289,6 +289,6 @@ def _look_back(block: Block, x: Tensor, cached: Tensor, span: Span) -> Tensor:
 
 def feed_forward(block: Block, x: Tensor) -> Tensor:
     """x [R, D], of any number of rows."""
-    y = block.inner(torch.layer_norm(x, *block.ffn_norm) if block.pre else x)
-    x = block.outer(y.relu_()).add_(x)
+    y = block.inner.relu(torch.layer_norm(x, *block.ffn_norm) if block.pre else x)
+    x = block.outer.plus(y, x)
     return x if block.pre else torch.layer_norm(x, *block.ffn_norm)

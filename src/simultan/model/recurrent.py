@@ -105,7 +105,12 @@ class Recurrent(TranslationModel):
         state.recurrent_next = self.zeros(self.decoder.num_layers, rows)
 
     def encode_more(
-        self, tokens: Tensor, counts: Sequence[int], rows: Sequence[int], state: EncoderState
+        self,
+        tokens: Tensor,
+        counts: Sequence[int],
+        rows: Sequence[int],
+        state: EncoderState,
+        last: bool,
     ) -> Tensor:
         assert state.recurrent is not None
         index = list(rows)

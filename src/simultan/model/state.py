@@ -6,7 +6,7 @@ the slot it lies in is position - base, because a windowed model drops what it c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,12 @@ class Cache:
     @property
     def capacity(self) -> int:
         return self.data.shape[4]
+
+    @property
+    def token_size(self) -> int:
+        """L K H D"""
+        layers, kinds, _, heads, _, size = self.data.shape
+        return layers * kinds * heads * size
 
     def row(self, layer: int, row: int) -> Tensor:
         """One row of one layer [K, 1, H, N, D], a view."""
@@ -93,24 +99,38 @@ class Cache:
             slice(at[0], at[0] + count) if alike else None,
         )
 
-    def write(self, layer: int, place: Place, new: Tensor) -> None:
+    def write(self, layer: int, place: Place, new: Tensor, kinds: slice = slice(None)) -> None:
         """Put new [R, C, K, H, D] there."""
         if place.alike is not None:
-            self.data[layer, :, :, :, place.alike].copy_(new.permute(2, 0, 3, 1, 4))
+            self.data[layer, kinds, :, :, place.alike].copy_(new.permute(2, 0, 3, 1, 4))
         else:
-            self.data[layer][:, place.rows, :, place.slots] = new
+            self.data[layer, kinds][:, place.rows, :, place.slots] = new
 
     def write_layers(self, rows: Sequence[int], starts: Sequence[int], new: Tensor) -> None:
-        """Put new [R, C, L, K, H, D], of all layers, at positions starts[r] ... starts[r] + C."""
+        """Put new [R, C, L K H D], of all layers, at positions starts[r] ... starts[r] + C."""
         count = new.shape[1]
+        layers, kinds, _, heads, _, size = self.data.shape
+        new = new.unflatten(-1, (layers, kinds, heads, size))
         if len(rows) == 1:
             slot = starts[0] - self.base[rows[0]]
             slots = self.data[:, :, rows[0], :, slot : slot + count]
             slots.copy_(new[0].permute(1, 2, 3, 0, 4))
             return
         where = self.place(rows, starts, count)
-        for layer in range(new.shape[2]):
+        for layer in range(layers):
             self.write(layer, where, new[:, :, layer])
+
+    def write_parts(
+        self, rows: Sequence[int], starts: Sequence[int], parts: Iterator[Tensor]
+    ) -> None:
+        """The same, of the next L K parts [R C, H D]."""
+        layers, kinds, _, heads, _, size = self.data.shape
+        where: Place | None = None
+        for layer in range(layers):
+            for kind in range(kinds):
+                new = next(parts).view(len(rows), -1, 1, heads, size)
+                where = where or self.place(rows, starts, new.shape[1])
+                self.write(layer, where, new, slice(kind, kind + 1))
 
     def reorder(self, parents: Sequence[int]) -> None:
         """Row r goes on from what row parents[r] has."""

@@ -39,6 +39,7 @@ class View:
     positions: Tensor  # [R, C], absolute
     mask: Tensor | None  # [R, 1, C, N] 0 or -inf
     slots: int  # N
+    alone: bool  # nothing came before, nothing will come after: no need for a cache
 
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:
@@ -278,13 +279,19 @@ class Transformer(TranslationModel):
         state.blocks = one_row.decoder_blocks(self.decoder_layers)
 
     def encode_more(
-        self, tokens: Tensor, counts: Sequence[int], rows: Sequence[int], state: EncoderState
+        self,
+        tokens: Tensor,
+        counts: Sequence[int],
+        rows: Sequence[int],
+        state: EncoderState,
+        last: bool,
     ) -> Tensor:
         if len(rows) == 1:
             return one_row.encode(self, tokens[0], rows[0], state)[None]
         cache = state.cache
         assert cache is not None
-        view = self.view(cache, rows, [state.length[row] for row in rows], tokens.shape[1])
+        starts = [state.length[row] for row in rows]
+        view = self.view(cache, rows, starts, tokens.shape[1], last and not any(starts))
         x = self.source_embedding.step(tokens, view.positions)
         for index, block in enumerate(state.blocks):
             x = self.look_back(index, block, x, cache, view)
@@ -306,7 +313,7 @@ class Transformer(TranslationModel):
         assert state.target is not None
         view, starts = state.view, [state.length[row] for row in rows]
         if view is None or view.rows != rows or view.starts != starts:  # mostly as one layer below
-            view = state.view = self.view(state.target, rows, starts, 1)
+            view = state.view = self.view(state.target, rows, starts, 1, False)
         return self.look_back(index, state.blocks[index], x[:, None], state.target, view)[:, 0]
 
     def source_query(self, index: int, x: Tensor, state: DecoderState) -> Tensor:
@@ -323,14 +330,17 @@ class Transformer(TranslationModel):
     def end(self, x: Tensor) -> Tensor:
         return self.decoder_norm(x)
 
-    def view(self, cache: Cache, rows: Sequence[int], starts: Sequence[int], count: int) -> View:
+    def view(
+        self, cache: Cache, rows: Sequence[int], starts: Sequence[int], count: int, alone: bool
+    ) -> View:
         """Room in the cache for `count` new positions of each row, and what they can see."""
         now = dict(zip(rows, starts, strict=True))
-        cache.reserve(
-            rows,
-            [start + count for start in starts],
-            lambda row: max(0, now[row] - self.window + 1) if self.window else 0,
-        )
+        if not alone:
+            cache.reserve(
+                rows,
+                [start + count for start in starts],
+                lambda row: max(0, now[row] - self.window + 1) if self.window else 0,
+            )
         device = cache.data.device
         first = torch.tensor(list(starts), device=device)[:, None]
         positions = first + torch.arange(count, device=device) if count > 1 else first
@@ -338,7 +348,7 @@ class Transformer(TranslationModel):
         place, mask = cache.place(rows, starts, count), None
         if count > 1 or len(rows) > 1 or self.window:
             mask = additive(visible(place.slots, slots, self.window or None)[:, None], cache.data)
-        return View(list(rows), list(starts), place, positions, mask, slots)
+        return View(list(rows), list(starts), place, positions, mask, slots, alone)
 
     def look_back(self, index: int, block: Block, x: Tensor, cache: Cache, view: View) -> Tensor:
         """Self-attention of new positions x [R, C, D] over the cache."""
@@ -349,8 +359,11 @@ class Transformer(TranslationModel):
             query = rotate(query, view.positions)
             keys = rotate(new[:, :, 0].transpose(1, 2), view.positions).transpose(1, 2)
             new = torch.stack([keys, new[:, :, 1]], 2)
-        cache.write(index, view.place, new)
-        keys, values = cache.read(index, view.rows, view.slots)
+        if view.alone:
+            keys, values = new.permute(2, 0, 3, 1, 4)
+        else:
+            cache.write(index, view.place, new)
+            keys, values = cache.read(index, view.rows, view.slots)
         context = join_heads(attend(query, keys, values, view.mask))
-        x = block.output(context.flatten(0, 1)).view(x.shape).add_(x)
+        x = block.output.plus(context.flatten(0, 1), x.flatten(0, 1)).view(x.shape)
         return x if block.pre else torch.layer_norm(x, *block.norm)

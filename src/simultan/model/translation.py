@@ -22,6 +22,7 @@ from simultan.model.maps import Make, Map, Mapped, Plain, maker
 from simultan.model.policy import fixed_stops, lookback_start, policy_of, scan
 from simultan.model.state import Cache, DecoderState, EncoderState, State, Step
 
+MANY = 256  # source tokens read at once: their projections are best kept one at a time
 KEYS = 8  # source tokens a head looks at in one go, on a CPU
 
 
@@ -170,9 +171,17 @@ class TranslationModel(nn.Module, Mapped, ABC):
 
     @abstractmethod
     def encode_more(
-        self, tokens: Tensor, counts: Sequence[int], rows: Sequence[int], state: EncoderState
+        self,
+        tokens: Tensor,
+        counts: Sequence[int],
+        rows: Sequence[int],
+        state: EncoderState,
+        last: bool,
     ) -> Tensor:
-        """New source tokens [R, C], counts[r] of them real -> their encodings [R, C, D]."""
+        """New source tokens [R, C], counts[r] of them real -> their encodings [R, C, D].
+
+        `last`: no row has any more to come.
+        """
 
     @abstractmethod
     def begin(self, tokens: Tensor, rows: list[int], state: DecoderState) -> Tensor:
@@ -254,22 +263,23 @@ class TranslationModel(nn.Module, Mapped, ABC):
     ) -> None:
         """Read counts[r] new tokens of row r, tokens [R, C]; `finished`: the last is the end."""
         encoder, decoder = state.encoder, state.decoder
-        memory = self.encode_more(tokens, counts, rows, encoder)
+        memory = self.encode_more(tokens, counts, rows, encoder, all(finished))
         starts = [decoder.available[row] for row in rows]
         caches = [c for c in (decoder.source, decoder.selection) if c is not None]
         for cache in caches:
             cache.reserve(
                 rows, [s + tokens.shape[1] for s in starts], lambda row: self.needed(row, decoder)
             )
-        new = self.source_map(memory.flatten(0, 1)).view(*memory.shape[:2], -1)
-        layers, kinds, _, heads, _, size = decoder.source.data.shape
-        width = layers * kinds * heads * size
-        source = new[..., :width].unflatten(-1, (layers, kinds, heads, size))
-        decoder.source.write_layers(rows, starts, source)
-        if decoder.selection is not None:
-            layers, _, _, heads, _, size = decoder.selection.data.shape
-            keys = new[..., width:].unflatten(-1, (layers, 1, heads, size))
-            decoder.selection.write_layers(rows, starts, keys)
+        if memory[..., 0].numel() < MANY:
+            new = self.source_map(memory.flatten(0, 1)).view(*memory.shape[:2], -1)
+            for cache in caches:
+                width = cache.token_size
+                cache.write_layers(rows, starts, new[..., :width])
+                new = new[..., width:]
+        else:
+            parts = self.source_map.parts(memory.flatten(0, 1))
+            for cache in caches:
+                cache.write_parts(rows, starts, parts)
         for row, count, last in zip(rows, counts, finished, strict=True):
             encoder.length[row] += count
             decoder.available[row] += count
