@@ -52,7 +52,7 @@ def test_no_sentences_and_bad_settings() -> None:
         translator.session(k=2, rule="wait-k:2")
     with pytest.raises(ValueError, match="whole sentences"):
         translator.translate(["a"], rule="wait-k:2", beam=2)
-    with pytest.raises(OSError, match="not a model folder"):
+    with pytest.raises(OSError, match="neither a model"):
         simultan.load("nowhere")
 
 
