@@ -1,0 +1,224 @@
+"""Writes MODEL_CARD.md from what recipes/de-en/measure.py measured: no number is typed by hand.
+
+python recipes/de-en/card.py MEASURED --model models/de-en --failures recipes/de-en/failures.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import simultan
+from simultan import checkpoint
+from simultan.streaming.translator import Translator
+
+NAMES = {
+    "newstest2015": "WMT newstest2015",
+    "europarl": "Europarl, held-out sittings",
+    "tatoeba": "Tatoeba, held out",
+    "covost2": "CoVoST 2, validation",
+}
+COMPARED, OTHERS, SPOKEN = ("newstest2015", "europarl"), ("tatoeba", "covost2"), "newstest2015"
+HEAD = """# de-en: German to English, live
+
+A monotonic multihead attention model (mma-il) that translates German into English while the words
+come. It reads raw text, cased and punctuated or as a speech recogniser gives it, and writes
+detokenised text. `simultan.load("de-en")`, or `simultan translate` with nothing else.
+
+It was trained on parliament, everyday sentences and software texts: it is a demonstration and a
+baseline to measure against, not a product. It makes mistakes, some of them fluent; do not rely on
+it where a mistake does harm.
+"""
+DATA = """## Data and terms
+
+| text | pairs | weight | terms |
+|---|---|---|---|
+{rows}
+
+Europarl is from Multilingual-Parallel-Direct-Europarl (Amponsah-Kaakyire et al. 2021): European
+Parliament, reuse is authorised provided the source is acknowledged. Tatoeba: CC BY 2.0, by the
+contributors of tatoeba.org, through www.manythings.org/anki. LibreOffice help: MPL-2.0, The
+Document Foundation. Debian package descriptions: their authors and translators, under the packages'
+free licences. The weights are under the Apache License 2.0, as the code is.
+
+Of all training pairs {joined:.0%} are joined with their neighbours, two to four to a source, and
+{asr:.0%} of the sources are without case, punctuation, or both. newstest2013 selected; no test set
+was trained on.
+"""
+TERMS = {
+    "europarl": "European Parliament, reuse with acknowledgement",
+    "tatoeba": "CC BY 2.0, tatoeba.org, www.manythings.org/anki",
+    "libreoffice": "MPL-2.0",
+    "debian": "mixed free licences",
+}
+TEXTS = ("europarl", "tatoeba", "libreoffice", "debian")  # in the order of the preparation
+
+
+class Measured:
+    """The lines of a folder; the last of equal ones counts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.records: dict[tuple, dict[str, Any]] = {}
+        for path in sorted(folder.glob("*.jsonl")):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                record = json.loads(line)
+                keys = ("system", "stored", "set", "spoken", "every", "threshold", "k", "beam")
+                self.records[tuple(record.get(key) for key in keys)] = record
+        if not self.records:
+            raise FileNotFoundError(f"{folder}: nothing was measured")
+        self.training = [json.loads(p.read_text()) for p in sorted(folder.glob("*.training.json"))]
+
+    def find(self, **wanted: Any) -> list[dict[str, Any]]:
+        """Runs over whole sets, the fastest first."""
+        found = [
+            record
+            for record in self.records.values()
+            if record["every"] == 1 and all(record.get(k) == v for k, v in wanted.items())
+        ]
+        return sorted(found, key=lambda record: record["al"] or 0.0)
+
+
+def table(head: str, rows: Iterable[Sequence[Any]]) -> str:
+    columns = head.split(" | ")
+    shown = [[f"{c:.2f}" if isinstance(c, float) else str(c) for c in row] for row in rows]
+    if not shown:
+        return "(not measured)\n"
+    lines = [columns, ["---"] * len(columns), *shown]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def interpolate(points: Sequence[tuple[float, float]], at: float) -> float | None:
+    """On the line between the two points around a lag; None outside of them."""
+    points = sorted(points)
+    for (one, low), (two, high) in pairwise(points):
+        if one <= at <= two:
+            return low if one == two else low + (high - low) * (at - one) / (two - one)
+    return None
+
+
+def tradeoff(measured: Measured, name: str, stored: str) -> str:
+    """The model between the offline model and wait-k, on one set."""
+    offline = measured.find(system="offline", set=name, spoken=False)[:1]
+    fixed = measured.find(system="wait-k", set=name, spoken=False)
+    points = [(record["al"], record["bleu"]) for record in fixed if record["al"] is not None]
+    rows: list[list[Any]] = []
+    for record in measured.find(system="mma-il", stored=stored, set=name, spoken=False):
+        row = [f"mma-il, threshold {record['threshold']}"]
+        row += [record[key] for key in ("bleu", "chrf", "al", "laal", "dal")]
+        row.append(f"{record['bleu'] / max(offline[0]['bleu'], 1e-9):.1%}" if offline else "-")
+        equal = interpolate(points, record["al"])
+        row += ["-", "-"] if equal is None else [equal, f"{record['bleu'] - equal:+.2f}"]
+        rows.append(row)
+    for record in offline:
+        row = ["offline, same size, greedy", record["bleu"], record["chrf"], record["al"]]
+        rows.append([*row, record["laal"], record["dal"], "100.0%", "-", "-"])
+    head = "system | BLEU | chrF | AL | LAAL | DAL | of offline | wait-k at this AL | difference"
+    waits = ", ".join(f"k = {r['k']}: {r['al']:.2f} / {r['bleu']:.2f}" for r in fixed)
+    below = f"\nwait-k, AL / BLEU: {waits}.\n" if fixed else ""
+    return f"### {NAMES[name]}\n\n{table(head, rows)}{below}"
+
+
+def precision(measured: Measured, stored: str) -> str:
+    rows = []
+    for record in measured.find(system="mma-il", stored="float32", spoken=False):
+        same = {"set": record["set"], "threshold": record["threshold"], "spoken": False}
+        for other in measured.find(system="mma-il", stored=stored, **same):
+            change = f"{other['bleu'] - record['bleu']:+.2f}"
+            row = [NAMES[record["set"]], record["threshold"], record["bleu"], other["bleu"], change]
+            rows.append([*row, record["al"], other["al"]])
+    head = f"set | threshold | BLEU float32 | BLEU {stored} | change | AL float32 | AL {stored}"
+    return table(head, rows)
+
+
+def spoken(measured: Measured, stored: str) -> str:
+    rows = []
+    for system, kind in (("mma-il", stored), ("offline", None)):
+        same = {"system": system, "set": SPOKEN} | ({"stored": kind} if kind else {})
+        for record in measured.find(spoken=False, **same):
+            setting = {"threshold": record.get("threshold"), "stored": record["stored"]}
+            for other in measured.find(spoken=True, **(same | setting)):
+                shown = f"{system} {record.get('threshold') or ''}".strip()
+                change = f"{other['bleu_bare'] - record['bleu_bare']:+.2f}"
+                row = [shown, record["bleu_bare"], other["bleu_bare"], change]
+                rows.append([*row, record["al"], other["al"]])
+    return table(
+        "system | BLEU as it is | BLEU as recognised | change | AL | AL as recognised", rows
+    )
+
+
+def failures(path: Path, translator: Translator) -> str:
+    """What goes wrong, in the model's own words: a list of {source, meaning, reason} is given."""
+    parts = []
+    for entry in json.loads(path.read_text(encoding="utf-8")):
+        written = " ".join(translator.translate([entry["source"]])[0].words)
+        parts.append(
+            f"- *{entry['source']}*\n  **{written}**\n"
+            f"  Meant: {entry['meaning']} {entry['reason']}\n"
+        )
+    return "".join(parts) or "(none chosen yet)\n"
+
+
+def data(prepared: dict[str, Any]) -> str:
+    rows = "\n".join(
+        f"| {name} | {source['pairs']:,} | {source['weight']:g} | {TERMS[name]} |"
+        for name, source in zip(TEXTS, prepared["sources"], strict=True)
+    )
+    speech, pairs = prepared["speech"], prepared["pairs"]["train"]
+    before = pairs - speech["runs"] + speech["pairs_in_runs"]
+    changed = speech["lower_cased"] + speech["unpunctuated"] + speech["both"]
+    return DATA.format(rows=rows, joined=speech["pairs_in_runs"] / before, asr=changed / pairs)
+
+
+def write(measured: Measured, model: Path, prepared: Path, chosen: Path) -> str:
+    from measure import stored_as
+
+    translator, stored = simultan.load(model), stored_as(model)
+    weights = checkpoint.load_weights(model)
+    size = sum(p.stat().st_size for p in model.iterdir() if p.name != "MODEL_CARD.md") / 2**20
+    shape = translator.config.model
+    count = sum(value.numel() for value in weights.values()) / 1e6
+    vocabulary = len(translator.codec.source_vocabulary)
+    training = [
+        [t["system"], *(f"{t['training'][k]:,.0f}" for k in ("updates", "epochs")),
+         f"{t['training']['tokens_per_second']:,.0f}", f"{t['training']['minutes']:.1f}"]
+        for t in measured.training
+    ]  # fmt: skip
+    parts = [
+        HEAD,
+        f"{count:.1f} million parameters, stored as {stored}: {size:.1f} MiB. Transformer, width"
+        f" {shape.width}, feed-forward {shape.ffn}, {shape.encoder_layers} unidirectional encoder"
+        f" and {shape.decoder_layers} decoder layers, joint vocabulary of {vocabulary:,} pieces.\n",
+        "## Quality and latency\n\nMeasured with recipes/de-en/measure.py, which runs `simultan"
+        " evaluate`'s code on these weights; sacrebleu, latency in words, greedy.\n",
+        *(tradeoff(measured, name, stored) for name in COMPARED),
+        *(tradeoff(measured, name, stored) for name in OTHERS),
+        f"## Stored as {stored}\n\n{precision(measured, stored)}",
+        "## As a recogniser gives it\n\nnewstest2015 in small letters and without punctuation;"
+        f" scored without case and punctuation on both sides, also for the text as it is.\n\n"
+        f"{spoken(measured, stored)}",
+        "## Failures\n\n" + failures(chosen, translator),
+        data(json.loads(prepared.read_text(encoding="utf-8"))),
+        "## Training\n\nThe commands are in recipes/de-en/README.md. On one NVIDIA H200:\n\n"
+        + table("run | updates | epochs | target tokens/s | minutes", training),
+    ]
+    return "\n".join(parts)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("measured", type=Path)
+    parser.add_argument("--model", type=Path, default=Path("models/de-en"))
+    parser.add_argument("--prepared", type=Path, default=Path("work/de-en/prepared.json"))
+    parser.add_argument("--failures", type=Path, default=Path(__file__).with_name("failures.json"))
+    options = parser.parse_args(arguments)
+    text = write(Measured(options.measured), options.model, options.prepared, options.failures)
+    (options.model / "MODEL_CARD.md").write_text(text, encoding="utf-8")
+    print(options.model / "MODEL_CARD.md")
+
+
+if __name__ == "__main__":
+    main()
