@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from simultan.config import ModelConfig, PolicyConfig
+from simultan.model.dropout import Dropout
 from simultan.model.maps import Make, Map, Mapped, Plain
 from simultan.model.policy import Policy, additive, p_choose, visible
 from simultan.ops import expected_alignment, expected_attention, masked_attention
@@ -110,7 +111,7 @@ class MonotonicAttention(nn.Module, Mapped):
         self.heads = heads
         self.selecting_heads = (heads if policy.every_head else 1) if selects else 0
         self.noise = config.noise
-        self.dropout = nn.Dropout(model.attention_dropout)
+        self.dropout = Dropout(model.attention_dropout)
         self.soft = policy.lookback != 1
         if self.soft:
             self.query = nn.Linear(width, width)

@@ -22,6 +22,7 @@ from simultan.model.attention import (
     join_heads,
     rotate,
 )
+from simultan.model.dropout import Dropout
 from simultan.model.maps import Make, Map, Mapped, Plain
 from simultan.model.one_row import Block
 from simultan.model.policy import additive, visible
@@ -63,7 +64,7 @@ class Embedding(nn.Module):
         self.tokens = nn.Embedding(size, model.width)
         nn.init.normal_(self.tokens.weight, std=model.width**-0.5)
         self.scale = math.sqrt(model.width)
-        self.dropout = nn.Dropout(model.dropout)
+        self.dropout = Dropout(model.dropout)
         self.positions = model.positions == "sinusoidal"
         table = sinusoids(torch.arange(1024), model.width) if self.positions else torch.zeros(0)
         self.register_buffer("table", table, persistent=False)
@@ -124,14 +125,14 @@ class FeedForward(nn.Module, Mapped):
         super().__init__()
         self.inner = nn.Linear(model.width, model.ffn)
         self.outer = nn.Linear(model.ffn, model.width)
-        self.dropout = nn.Dropout(model.dropout)
+        self.dropout = Dropout(model.dropout)
         self.lay_out(Plain)
 
     def lay_out(self, make: Make) -> None:
         self.inner_map, self.outer_map = make(self.inner), make(self.outer)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.outer(self.dropout(F.relu(self.inner(x))))
+        return self.outer(self.dropout.relu(self.inner(x)))
 
 
 class Residual(nn.Module):
@@ -141,7 +142,7 @@ class Residual(nn.Module):
         super().__init__()
         self.norm = LayerNorm(model.width)
         self.pre = model.norm == "pre"
-        self.dropout = nn.Dropout(model.dropout)
+        self.dropout = Dropout(model.dropout)
 
     def before(self, x: Tensor) -> Tensor:
         return self.norm(x) if self.pre else x

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from simultan import losses
 from simultan.config import Config, LossConfig
 from simultan.data.batching import Batch
-from simultan.model import TranslationModel
+from simultan.model import TranslationModel, dropout
 from simultan.train import optim
 from simultan.train.distributed import World, accumulating, shard
 
@@ -35,11 +35,16 @@ class Recording:
 class Objective(nn.Module):
     """Model and losses as one module, so that both are sharded together."""
 
-    def __init__(self, model: TranslationModel, config: LossConfig, compiled: bool) -> None:
+    def __init__(
+        self, model: TranslationModel, config: LossConfig, compiled: bool, device: torch.device
+    ) -> None:
         super().__init__()
         self.model, self.config = model, config
         self.measure = losses.measure
+        self.seeds: list[Tensor] = []
         if compiled:
+            if device.type == "cuda":
+                self.seeds = dropout.plant_seeds(model, device)
             # Layer by layer: one compilation serves all layers, where the whole model at once
             # takes minutes. Lengths are symbols, so that it serves all batches too.
             for part in model.repeated_parts():
@@ -48,6 +53,7 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch, counts: Tensor) -> tuple[Tensor, Tensor]:
         """The objective's share of this batch and its sums [6]; counts [2] of the whole update."""
+        dropout.new_seeds(self.seeds)
         output = self.model(batch)
         sums = self.measure(self.model, output.hidden, output.delays, batch, self.config)
         total = losses.total(sums, counts[0], counts[1], self.config)
@@ -59,7 +65,7 @@ class Step:
 
     def __init__(self, model: TranslationModel, config: Config, world: World) -> None:
         self.config, self.world = config, world
-        objective = Objective(model, config.loss, config.train.compile)
+        objective = Objective(model, config.loss, config.train.compile, world.device)
         self.module = shard(objective, world, config.train.parallel)
         self.optimizer = optim.build(self.module, config.train)
         self.sums = torch.zeros(len(losses.LossTerms._fields), dtype=torch.float64).to(world.device)

@@ -1,0 +1,86 @@
+"""Dropout whose mask is a hash of position and seed where code is compiled for a GPU.
+
+keep[i] = hash(i, seed) mod 2^16 >= p 2^16
+The compiler's own random numbers make an elementwise kernel two to three times slower and are
+kept for the backward pass as a mask in memory; a hash is a few integer operations that it merges
+with what stands around them, and does again in the backward pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Dropout", "hashed", "hashed_relu", "new_seeds", "plant_seeds"]
+
+
+def _mix(h: Tensor) -> Tensor:
+    """Murmur's finaliser, in 32 bits that wrap; shifts are logical."""
+    h = (h ^ ((h >> 16) & 0xFFFF)) * -2048144789
+    h = (h ^ ((h >> 13) & 0x7FFFF)) * -1028477387
+    return h ^ ((h >> 16) & 0xFFFF)
+
+
+def hashed(x: Tensor, p: float, seed: Tensor) -> Tensor:
+    """x with a share p of it 0 and the rest scaled up; seed is one int32."""
+    index = torch.arange(x.numel(), dtype=torch.int32, device=x.device).view(x.shape)
+    # two rounds, the seed between them: with one, masks would be shifted copies of each other
+    keep = (_mix(_mix(index) ^ seed) & 0xFFFF) >= round(p * 2**16)
+    return torch.where(keep, x * (1.0 / (1.0 - p)), 0.0)
+
+
+class _ReluDropout(torch.autograd.Function):
+    """Its output tells where the gradient goes: nothing else is kept for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, p: float, seed: Tensor) -> Tensor:
+        y = hashed(x.relu(), p, seed)
+        ctx.save_for_backward(y)
+        ctx.scale = 1.0 / (1.0 - p)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (y,) = ctx.saved_tensors
+        return torch.where(y > 0, grads[0] * ctx.scale, 0.0), None, None
+
+
+def hashed_relu(x: Tensor, p: float, seed: Tensor) -> Tensor:
+    """hashed() of what is positive of x."""
+    y: Tensor = _ReluDropout.apply(x, p, seed)
+    return y
+
+
+class Dropout(nn.Dropout):
+    """nn.Dropout; the hashed one while it has a seed."""
+
+    seed: Tensor | None = None  # no buffer: every process has its own
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.seed is None or not self.training or not self.p:
+            return super().forward(x)
+        return hashed(x, self.p, self.seed)
+
+    def relu(self, x: Tensor) -> Tensor:
+        """Dropout of what is positive of x."""
+        if self.seed is None or not self.training or not self.p:
+            return super().forward(x.relu())
+        return hashed_relu(x, self.p, self.seed)
+
+
+def plant_seeds(model: nn.Module, device: torch.device) -> list[Tensor]:
+    """Make a model's dropouts hash; the seeds are for new_seeds()."""
+    layers = [module for module in model.modules() if isinstance(module, Dropout) and module.p]
+    for layer in layers:
+        layer.seed = torch.zeros((), dtype=torch.int32, device=device)
+    return [layer.seed for layer in layers if layer.seed is not None]
+
+
+def new_seeds(seeds: list[Tensor]) -> None:
+    """To be called before each forward pass. Drawn here, not in compiled code, which would draw
+    the number anew for every element that reads it."""
+    if seeds:
+        drawn = torch.randint(2**31 - 1, (len(seeds),), dtype=torch.int32, device=seeds[0].device)
+        torch._foreach_copy_(seeds, list(drawn.unbind()))
