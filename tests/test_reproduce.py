@@ -1,0 +1,396 @@
+"""An experiment from its plan: on a toy, from training to figures, cut off and gone on with."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import lzma
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from simultan import cli
+from simultan.config import ConfigError
+from simultan.data.corpus import prepare
+from simultan.data.sources import TextPair
+from simultan.data.toy import write_toy
+from simultan.reproduce import experiment, plan, record
+from simultan.reproduce.deadline import Deadline
+from simultan.reproduce.experiment import Options, reproduce
+from simultan.reproduce.plan import Point
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "experiments" / "mma2020"
+
+TOY = f"""
+name = "toy"
+[corpora.toy]
+folder = "toy"
+
+[groups.offline]
+title = "offline"
+figure = "offline"
+paper = 99.0
+corpus = "toy"
+recipe = "{ROOT}/recipes/toy/offline.toml"
+set = ["train.updates=120", "model.decoder_layers=1", "train.average=2"]
+saves = 3
+deviations = ["a toy"]
+
+[groups.mma-h]
+title = "MMA-H"
+figure = "MMA-H"
+corpus = "toy"
+recipe = "{ROOT}/recipes/toy/mma-h.toml"
+set = ["train.updates=30", "train.warmup=5", "train.average=2", "model.decoder_layers=1"]
+init_from = "offline"
+saves = 3
+candidates = 2
+
+[groups.rules]
+title = "rules"
+corpus = "toy"
+use = "offline"
+
+[groups.ablation-offline]
+title = "shapes"
+corpus = "toy"
+recipe = "{ROOT}/recipes/toy/offline.toml"
+set = ["train.updates=4", "train.average=1"]
+predictions = false
+
+[[runs]]
+name = "offline"
+group = "offline"
+
+[[runs]]
+name = "mma-h-var{{var}}"
+group = "mma-h"
+matrix = {{ var = ["0.1"] }}
+seeds = [1, 2]
+set = ["loss.lambda_var={{var}}"]
+
+[[runs]]
+name = "static"
+group = "rules"
+points = ["rule=static:1,1", "rule=wait-k:2"]
+
+[[runs]]
+name = "layers{{layers}}-heads{{heads}}-offline"
+group = "ablation-offline"
+matrix = {{ layers = [1, 3], heads = [1] }}
+set = ["model.decoder_layers={{layers}}", "model.decoder_heads={{heads}}"]
+init_from = "offline"
+init_parts = ["encoder", "source_embedding", "target_embedding"]
+"""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    """A folder with a prepared corpus "toy" and its text."""
+    folder = tmp_path_factory.mktemp("corpora")
+    write_toy(folder / "text", 600)
+    pairs = {
+        name: TextPair(*(folder / "text" / f"{name}.{side}" for side in ("en", "fr")))
+        for name in ("train", "valid", "test")
+    }
+    for name in ("valid", "test"):  # a few sentences are enough
+        for path in (pairs[name].source, pairs[name].target):
+            path.write_text("".join(path.read_text().splitlines(keepends=True)[:12]))
+    parts = [pairs["train"]], pairs["valid"], pairs["test"]
+    prepare(folder / "toy", *parts, pipeline="words", min_count=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory) -> plan.Plan:
+    path = tmp_path_factory.mktemp("toy") / "plan.toml"
+    path.write_text(TOY)
+    return plan.load(path)
+
+
+def options(folder: Path, corpus: Path, **changes: object) -> Options:
+    made = Options(out=folder / "out", results=folder / "results", data=corpus, device="cpu")
+    return dataclasses.replace(made, **changes)
+
+
+@pytest.fixture(scope="module")
+def finished(toy, corpus, tmp_path_factory) -> Path:
+    """The folder of a whole experiment, measured by a worker process."""
+    folder = tmp_path_factory.mktemp("finished")
+    lines: list[str] = []
+    chosen = options(folder, corpus, jobs=1, revision="abc", command="simultan reproduce toy")
+    summary = reproduce(toy, toy.select(), chosen, lines.append)
+    assert not summary.failed, lines
+    assert sorted(summary.done) == sorted(run.name for run in toy.runs)
+    assert not summary.left
+    assert all(line.startswith("[") and " s] " in line for line in lines)
+    return folder
+
+
+def result(folder: Path, name: str) -> dict:
+    return json.loads((folder / "results" / "results" / f"{name}.json").read_text())
+
+
+# --- plans
+
+
+def test_a_plan_is_expanded(toy):
+    assert [run.name for run in toy.runs] == [
+        "offline",
+        "mma-h-var0.1",
+        "mma-h-var0.1-seed2",
+        "static",
+        "layers1-heads1-offline",
+        "layers3-heads1-offline",
+    ]
+    second = toy.run("mma-h-var0.1-seed2")
+    assert (second.seed, second.init_from) == (2, "offline")
+    config = second.config()
+    assert (config.loss.lambda_var, config.train.seed, config.train.updates) == (0.1, 2, 30)
+    assert (config.train.save_every, config.train.validate_every) == (10, 0)
+    assert toy.run("static").points == (Point(rule="static:1,1"), Point(rule="wait-k:2"))
+    assert [run.name for run in toy.select(["rules", "offline"])] == ["offline", "static"]
+    assert second.config(scale=0.5).train.updates == 15
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('group = "rules"', 'group = "none"', "no \\[groups.none\\]"),
+        ('init_from = "offline"', 'init_from = "later"', "does not stand before it"),
+        ('name = "static"', 'name = "offline"', "two runs"),
+        ("candidates = 2", "candidats = 2", "unknown key 'candidats'"),
+        ("rule=static:1,1", "speed=3", "point 'speed=3'"),
+    ],
+)
+def test_a_mistake_in_a_plan_is_told(old, new, says, tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(TOY.replace(old, new))
+    with pytest.raises(ConfigError, match=says):
+        plan.load(path)
+
+
+@pytest.mark.parametrize("text", ["", "threshold=0.3", "k=5", "rule=wait-if-diff:2,1", "beam=4"])
+def test_points_by_name(text):
+    assert Point.parse(text).name == text
+
+
+def test_the_experiments_plan():
+    """Everything the paper's part asks for is planned, and every run's configuration is sound."""
+    mma = plan.load(FOLDER / "plan.toml")
+    groups = {name: [r for r in mma.runs if r.group.name == name] for name in mma.groups}
+    assert [len(groups[n]) for n in ("mma-il", "mma-h", "milk", "hard", "mocha")] == [4, 4, 4, 1, 1]
+    assert [point.k for run in groups["wait-k"] for point in run.points] == [1, 3, 5, 7, 9]
+    assert {p.rule.split(":")[0] for r in groups["rules"] for p in r.points} == {
+        "wait-k", "static", "wait-if-worse", "wait-if-diff",
+    }  # fmt: skip
+    for name in ("ablation-offline", "ablation-mma-h"):
+        shapes = {(r.labels["layers"], r.labels["heads"]) for r in groups[name]}
+        assert shapes == {(n, h) for n in (1, 3, 6) for h in (1, 4, 8, 16)}
+    for name in ("modern-mma-il", "modern-mma-h"):
+        assert len({run.settings for run in groups[name]}) >= 5
+    assert sum("seed" in run.labels for run in mma.runs) == 3
+    for run in mma.runs:
+        if run.recipe is not None:
+            config = run.config()
+            assert config.model.decoder_layers == run.labels.get(
+                "layers", config.model.decoder_layers
+            )
+        if run.group.part == 1:
+            assert run.group.deviations, "every deviation stands beside its number"
+    seconds = sum(seconds for _, _, seconds in plan.estimate(mma.runs))
+    assert seconds < 30 * 60
+
+
+# --- the whole way
+
+
+def test_a_result_says_everything(finished, toy):
+    made = result(finished, "mma-h-var0.1")
+    assert made["updates"] == 30
+    assert (made["revision"], made["seed"], made["init_from"]) == ("abc", 1, "offline")
+    assert set(made["candidates"]) == {"final", "20", "30"}
+    scores = made["candidates"]
+    assert scores[made["chosen"]]["bleu"] == max(s["bleu"] for s in scores.values())
+    assert made["validation_losses"].keys() == {"nll", "l_avg", "l_var"}
+    (point,) = made["points"]
+    for part in ("valid", "test"):
+        wanted = {"bleu", "bleu_lowercased", "ap", "al", "laal", "dal", "atd", "length_ratio"}
+        assert wanted <= point[part].keys()
+        assert point[part]["span"] is not None
+        assert point[part]["sentences"] == 12
+    assert "lambda_var = 0.1" in made["config"]
+    log = (finished / "results" / "RUNS.md").read_text()
+    assert log.count("\n| ") == len(toy.runs) + 1
+    assert not list((finished / "out" / "runs").glob("*/checkpoints/*"))  # weights are heavy
+
+
+def test_stored_predictions_have_no_text_of_the_corpus_and_score_the_same(finished, corpus):
+    for name in ("mma-h-var0.1", "static"):
+        for point in result(finished, name)["points"]:
+            file = finished / "results" / point["predictions"]
+            arguments = ["score", str(file), "--tokenized", "--out", str(finished / "again.json")]
+            for side, suffix in (("source", "en"), ("reference", "fr")):
+                arguments += [f"--{side}", str(corpus / "text" / f"test.{suffix}")]
+            assert CliRunner().invoke(cli.app, arguments).exit_code == 0
+            again = json.loads((finished / "again.json").read_text())
+            for key in ("bleu", "bleu_lowercased", "ap", "al", "laal", "dal", "atd"):
+                assert again[key] == pytest.approx(point["test"][key], abs=1e-9), key
+            lines = lzma.decompress(file.read_bytes()).decode().splitlines()
+            assert all(json.loads(x).keys() == {"index", "prediction", "delays"} for x in lines)
+
+
+def test_what_has_a_result_is_skipped(finished, toy, corpus):
+    lines: list[str] = []
+    summary = reproduce(toy, toy.select(["static"]), options(finished, corpus), lines.append)
+    assert (summary.skipped, summary.done) == (["static"], [])
+
+
+def test_shapes_start_from_the_same_encoder(finished, toy, corpus):
+    from simultan import checkpoint
+
+    start = checkpoint.load_weights(finished / "out" / "starts" / "layers3-heads1-offline")
+    offline = checkpoint.load_weights(finished / "out" / "runs" / "offline" / "final")
+    same = {name for name in start if name in offline and start[name].equal(offline[name])}
+    assert {name for name in start if name.startswith("encoder")} <= same
+    assert any(name.startswith("decoder.2.") for name in start)
+
+
+def test_the_report_is_made_of_results_alone(finished, toy, tmp_path):
+    spec = importlib.util.spec_from_file_location("mma2020_report", FOLDER / "report.py")
+    report = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(report)
+    document = tmp_path / "page.md"
+    document.write_text("a\n<!-- offline: begin -->\n<!-- offline: end -->\nb\n")
+    plan_file = toy.folder / "plan.toml"
+    files = report.write_report(finished / "results", document, plan_file)
+    before = {file: file.read_bytes() for file in files}
+    assert {file.suffix for file in files} == {".svg", ".png", ".md"}
+    bleu = result(finished, "offline")["points"][0]["test"]["bleu"]
+    assert f"| offline | 99.00 | {bleu:.2f} |" in document.read_text()
+    assert f"| offline | 99.00 | {bleu:.2f} |" in (finished / "results/README.md").read_text()
+    assert "[a] a toy" in (finished / "results/README.md").read_text()
+    report.write_report(finished / "results", document, plan_file)
+    assert before == {file: file.read_bytes() for file in files}
+
+
+# --- what may go wrong
+
+
+def test_cut_off_and_gone_on_with(toy, corpus, tmp_path, monkeypatch):
+    """Told to stop in the middle of a run, it goes on where it was, and others wait."""
+    kills = [True]
+
+    def fit(config, *arguments, **more):
+        often = dataclasses.replace(config.train, validate_every=10)
+
+        def validate(*_):
+            if kills:
+                kills.pop()
+                os.kill(os.getpid(), signal.SIGTERM)
+            return {}
+
+        config = dataclasses.replace(config, train=often)
+        return real(config, *arguments, validate=validate, **more)
+
+    real = experiment.fit
+    monkeypatch.setattr(experiment, "fit", fit)
+    chosen = options(tmp_path, corpus)
+    runs = toy.select(["offline", "static"])
+    lines: list[str] = []
+    summary = reproduce(toy, runs, chosen, lines.append)
+    assert (summary.done, summary.left) == ([], ["offline", "static"])
+    assert any("cut off at update 1" in line for line in lines)
+    assert not list(tmp_path.glob("results/**/*.json"))
+    summary = reproduce(toy, runs, chosen, lines.append)
+    assert summary.done == ["offline", "static"]
+    made = result(tmp_path, "offline")
+    assert made["updates"] == 120
+    assert made["train_seconds"] > 0
+
+
+def test_one_that_fails_or_lacks_its_start_does_not_stop_the_others(toy, corpus, tmp_path):
+    offline = toy.run("offline")
+    broken = dataclasses.replace(offline, name="broken", settings=("model.heads=3",))
+    lines: list[str] = []
+    runs = [broken, toy.run("mma-h-var0.1"), offline]
+    summary = reproduce(toy, runs, options(tmp_path, corpus, tiny=True), lines.append)
+    assert (summary.failed, summary.left) == (["broken"], ["mma-h-var0.1"])
+    assert summary.done == ["offline"]
+    assert "Traceback" in (tmp_path / "out/errors/broken.txt").read_text()
+    assert any("needs offline" in line for line in lines)
+    assert result(tmp_path, "offline")["tiny"]
+
+
+def test_time_that_is_over_ends_training_and_a_stray_signal_of_ours_means_nothing():
+    stopped = threading.Event()
+    with Deadline(train_minutes=0.1 / 60) as deadline, deadline.training():
+        before = signal.signal(signal.SIGTERM, lambda *_: stopped.set())  # as a run does
+        try:
+            assert stopped.wait(20)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+    assert deadline.training_is_over()
+    assert not deadline.is_over()
+    with Deadline() as deadline:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert deadline.is_over()
+
+
+def test_choosing_a_checkpoint():
+    scores = {"a": {"bleu": 30.0, "dal": 9.0}, "b": {"bleu": 28.0, "dal": 5.0}}
+    scores |= {"c": {"bleu": 27.0, "dal": 4.5}, "d": {"bleu": 1.0, "dal": None}}
+    assert record.choose(scores, (0.0, 1e9)) == ("a", True)
+    assert record.choose(scores, (0.0, 6.0)) == ("b", True)
+    assert record.choose(scores, (6.0, 7.0)) == ("b", False)  # none inside: the nearest
+
+
+def test_the_verb(toy, corpus, tmp_path, monkeypatch):
+    path = str(toy.folder)
+    shown = CliRunner().invoke(cli.app, ["reproduce", path, "--dry-run", "--scale", "0.5"])
+    assert shown.exit_code == 0
+    assert "mma-h-var0.1-seed2" in shown.output
+    monkeypatch.chdir(tmp_path)
+    arguments = ["reproduce", path, "--only", "offline", "--tiny", "--data", str(corpus)]
+    arguments += ["--results", str(tmp_path / "results"), "--device", "cpu"]
+    ran = CliRunner().invoke(cli.app, arguments)
+    assert ran.exit_code == 0, ran.output
+    assert (tmp_path / "results" / "results" / "offline.json").exists()
+    assert isinstance(CliRunner().invoke(cli.app, ["reproduce", "nothing"]).exception, ConfigError)
+
+
+# --- what is stored
+
+
+@pytest.mark.skipif(
+    "SIMULTAN_IWSLT15" not in os.environ,
+    reason="SIMULTAN_IWSLT15 names no folder with test.en and test.vi of IWSLT15",
+)
+def test_stored_headline_predictions_score_as_the_tables_say():
+    from simultan.evaluation.instances import read_lines, read_log, with_texts
+    from simultan.evaluation.scores import score
+
+    corpus = Path(os.environ["SIMULTAN_IWSLT15"])
+    texts = []
+    for language in ("en", "vi"):
+        names = [f"{s}.{language}{z}" for s in ("test", "tst2013") for z in ("", ".xz", ".gz")]
+        texts.append(read_lines(next(corpus / name for name in names if (corpus / name).exists())))
+    checked = 0
+    for file in sorted((FOLDER / "results").glob("*.json")):
+        for point in json.loads(file.read_text())["points"]:
+            if "predictions" not in point:
+                continue
+            again = score(
+                with_texts(read_log(FOLDER / point["predictions"]), *texts), tokenized=True
+            )
+            for key in ("bleu", "bleu_lowercased", "length_ratio", "ap", "al", "laal", "dal"):
+                assert getattr(again, key) == pytest.approx(point["test"][key], abs=5e-3), file
+            checked += 1
+    if not checked:
+        pytest.skip("no predictions are stored yet")
