@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from simultan.config import LossConfig
 from simultan.data.batching import Batch
 from simultan.latency import differentiable_average_lagging
+from simultan.ops import cross_entropy
 
 __all__ = [
     "LossTerms",
@@ -64,14 +65,7 @@ class LossTerms(NamedTuple):
 
 def _row_losses(model: Translator, hidden: Tensor, target: Tensor, smoothing: float) -> Tensor:
     """NLL and smoothed NLL of each row [2, N]; float32 lives inside the reductions only."""
-    logits = model.project(hidden)  # [N, V]
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))  # fused when compiled
-    # Not gather(): its backward is a scatter into a second [N, V] buffer that nothing fuses with.
-    chosen = torch.arange(logits.shape[-1], device=logits.device) == target[:, None]
-    picked = torch.where(chosen, wide, 0.0).sum(-1)
-    normaliser = wide.logsumexp(-1)
-    smooth = normaliser - (1 - smoothing) * picked - smoothing * wide.mean(-1)
-    return torch.stack([normaliser - picked, smooth])
+    return cross_entropy(model.project(hidden), target, smoothing)
 
 
 def smoothed_cross_entropy(

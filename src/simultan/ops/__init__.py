@@ -5,7 +5,9 @@ expected_alignment: where a head is expected to stop,
 expected_attention: the soft attention behind that stop,
     beta[i,j] = sum_{k=j}^{j+w-1} alpha[i,k] exp(u[i,j]) / sum_{l=k-w+1}^{k} exp(u[i,l]);
 masked_attention: the usual attention, up to a stop that is known,
-    O[i] = sum_{j <= stop[i]} softmax_j(Q[i] K[j] / sqrt(D)) V[j].
+    O[i] = sum_{j <= stop[i]} softmax_j(Q[i] K[j] / sqrt(D)) V[j];
+cross_entropy: what a row of logits says of its target y, and the same with smoothed labels,
+    lse(x) - x[y],   lse(x) - (1 - eps) x[y] - eps mean(x).
 """
 
 from __future__ import annotations
@@ -17,7 +19,13 @@ from torch import Tensor
 
 from simultan.ops import reference
 
-__all__ = ["Backend", "expected_alignment", "expected_attention", "masked_attention"]
+__all__ = [
+    "Backend",
+    "cross_entropy",
+    "expected_alignment",
+    "expected_attention",
+    "masked_attention",
+]
 
 Backend = Literal["auto", "reference", "triton"]
 
@@ -93,6 +101,25 @@ def masked_attention(
             " backend 'auto' takes any"
         )
     return attend(q, k, v, stops)
+
+
+def cross_entropy(
+    logits: Tensor, target: Tensor, smoothing: float, *, backend: Backend = "auto"
+) -> Tensor:
+    """NLL and smoothed NLL of each row [2, N], float32 or wider.
+
+    logits [N, V] in any precision, target [N]; no float32 copy of the logits is made on a GPU.
+    """
+    if logits.dim() != 2 or target.shape != logits.shape[:1]:
+        raise ValueError(
+            f"logits {tuple(logits.shape)} and target {tuple(target.shape)}: [N, V] and [N] wanted"
+        )
+    # float64 is for checking gradients: the kernel works in float32
+    if not _use_triton(logits, backend) or (backend == "auto" and logits.dtype == torch.float64):
+        return reference.cross_entropy(logits, target, smoothing)
+    from simultan.ops.entropy_triton import cross_entropy as entropy
+
+    return entropy(logits, target, smoothing)
 
 
 def _autocast(x: Tensor) -> Tensor:

@@ -203,3 +203,14 @@ def masked_attention_backward(
 def _inside(x: Tensor, source_lengths: Tensor) -> Tensor:
     positions = torch.arange(x.shape[-1], device=x.device)
     return (positions < source_lengths[:, None])[:, None, None, :]  # [B, 1, 1, S]
+
+
+def cross_entropy(logits: Tensor, target: Tensor, smoothing: float) -> Tensor:
+    """NLL and smoothed NLL of each row; see simultan.ops."""
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))  # fused when compiled
+    # Not gather(): its backward is a scatter into a second [N, V] buffer that nothing fuses with.
+    chosen = torch.arange(logits.shape[-1], device=logits.device) == target[:, None]
+    picked = torch.where(chosen, wide, 0.0).sum(-1)
+    normaliser = wide.logsumexp(-1)
+    smooth = normaliser - (1 - smoothing) * picked - smoothing * wide.mean(-1)
+    return torch.stack([normaliser - picked, smooth])
