@@ -150,7 +150,7 @@ def main(arguments: list[str] | None = None) -> None:
             options.model, options.system, options.tests, options.out, options.device, options.rows
         )
         ks = tuple(int(k) for k in options.ks.split(","))
-        measurer.all(options.sets.split(","), options.every, ks)
+        measurer.all([name for name in options.sets.split(",") if name], options.every, ks)
 
 
 if __name__ == "__main__":
