@@ -98,10 +98,9 @@ def _normalise(norm: nn.Module, x: Tensor) -> Tensor:
     return torch.layer_norm(x, *_norm(norm)) if isinstance(norm, nn.LayerNorm) else norm(x)
 
 
-def encode(model: Transformer, tokens: Tensor, row: int, state: EncoderState) -> Tensor:
-    """New source tokens [C] -> their encodings [C, D]."""
+def encode(model: Transformer, tokens: Tensor, row: int, start: int, state: EncoderState) -> Tensor:
+    """New source tokens [C] of a row, from this position on -> their encodings [C, D]."""
     assert state.cache is not None
-    start = state.length[row]
     span = _span(model, state.cache, row, start, len(tokens))
     x = model.source_embedding.at(tokens, start)
     for index, block in enumerate(state.blocks):

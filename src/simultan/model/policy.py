@@ -76,16 +76,16 @@ def additive(mask: Tensor, like: Tensor) -> Tensor:
 
 
 def scan(
-    energy: Tensor, begin: int, first: Tensor, available: Tensor, end: Tensor, limit: Tensor
+    energy: Tensor, begin: Tensor, first: Tensor, available: Tensor, end: Tensor, limit: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Algorithm 1's inner loop, for all heads at once.
 
-    energy [R, H, N] of the keys from `begin` on, first [R, H] the key each head scans from,
+    energy [R, H, N] of the keys from `begin` [R, 1] on, first [R, H] the key each head scans from,
     available [R, 1] how many keys there are, end [R, 1] the one that ends the source (-1: it
     has not come), limit [R, 1] the logit of the threshold -> position [R, H], stopped [R, H].
     A head that found no stop stands on the first key still to come.
     """
-    keys = torch.arange(begin, begin + energy.shape[-1], device=energy.device)
+    keys = begin[..., None] + torch.arange(energy.shape[-1], device=energy.device)
     stop = energy > limit[..., None]  # p > threshold, without a sigmoid
     stop |= keys == end[..., None]
     stop &= (keys >= first[..., None]) & (keys < available[..., None])

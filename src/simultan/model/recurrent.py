@@ -109,6 +109,7 @@ class Recurrent(TranslationModel):
         tokens: Tensor,
         counts: Sequence[int],
         rows: Sequence[int],
+        starts: Sequence[int],
         state: EncoderState,
         last: bool,
     ) -> Tensor:

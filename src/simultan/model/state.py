@@ -150,6 +150,15 @@ class Cache:
         tokens = data.transpose(2, 3)  # as they lie: copied in long pieces, faster than by index
         return torch.stack([tokens.select(1, row) for row in rows], 1).transpose(2, 3)
 
+    def windows(self, layer: int, rows: Sequence[int], begin: Tensor, count: int) -> Tensor:
+        """`count` slots of each row, from begin [R, 1] on: [K, R, H, count, D]."""
+        kinds, number, heads, capacity, size = self.data.shape[1:]
+        lying = self.data[layer].transpose(2, 3).reshape(kinds, number * capacity, heads * size)
+        slots = torch.tensor(rows, device=begin.device)[:, None] * capacity + begin
+        slots = (slots + torch.arange(count, device=begin.device)).view(-1)
+        found = lying.index_select(1, slots)
+        return found.view(kinds, len(rows), count, heads, size).transpose(2, 3)
+
 
 @dataclass
 class EncoderState:

@@ -200,6 +200,8 @@ class DecoderLayer(nn.Module):
 class Transformer(TranslationModel):
     """forward() for training; initial_state(), extend() and step() for streams."""
 
+    splits_words = True
+
     def __init__(self, config: Config, source_size: int, target_size: int) -> None:
         super().__init__(config)
         model = config.model
@@ -284,14 +286,14 @@ class Transformer(TranslationModel):
         tokens: Tensor,
         counts: Sequence[int],
         rows: Sequence[int],
+        starts: Sequence[int],
         state: EncoderState,
         last: bool,
     ) -> Tensor:
         if len(rows) == 1:
-            return one_row.encode(self, tokens[0], rows[0], state)[None]
+            return one_row.encode(self, tokens[0], rows[0], starts[0], state)[None]
         cache = state.cache
         assert cache is not None
-        starts = [state.length[row] for row in rows]
         view = self.view(cache, rows, starts, tokens.shape[1], last and not any(starts))
         x = self.source_embedding.step(tokens, view.positions)
         for index, block in enumerate(state.blocks):
@@ -334,8 +336,11 @@ class Transformer(TranslationModel):
     def view(
         self, cache: Cache, rows: Sequence[int], starts: Sequence[int], count: int, alone: bool
     ) -> View:
-        """Room in the cache for `count` new positions of each row, and what they can see."""
-        now = dict(zip(rows, starts, strict=True))
+        """Room in the cache for `count` new positions of each row, and what they can see.
+
+        A row may be there more than once, with one position after the other.
+        """
+        now = dict(zip(reversed(rows), reversed(starts), strict=True))  # the first of each
         if not alone:
             cache.reserve(
                 rows,
@@ -345,7 +350,7 @@ class Transformer(TranslationModel):
         device = cache.data.device
         first = torch.tensor(list(starts), device=device)[:, None]
         positions = first + torch.arange(count, device=device) if count > 1 else first
-        slots = max(start + count - cache.base[row] for row, start in now.items())
+        slots = max(s + count - cache.base[row] for row, s in zip(rows, starts, strict=True))
         place, mask = cache.place(rows, starts, count), None
         if count > 1 or len(rows) > 1 or self.window:
             mask = additive(visible(place.slots, slots, self.window or None)[:, None], cache.data)

@@ -24,6 +24,7 @@ from simultan.model.state import Cache, DecoderState, EncoderState, State, Step
 
 MANY = 256  # source tokens read at once: their projections are best kept one at a time
 KEYS = 8  # source tokens a head looks at in one go, on a CPU
+WORD = 8  # source tokens of a row that may be rows of their own
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def scanning(rows: list[int], limit: dict[int, float], state: DecoderState) -> S
 class TranslationModel(nn.Module, Mapped, ABC):
     """forward() for training; initial_state(), extend(), step() and commit() for streams."""
 
+    splits_words = False  # whether tokens of one row can be encoded as rows of their own
     lags: Tensor  # the policy's, on the model's device
     output: nn.Linear
     output_map: Map
@@ -175,12 +177,13 @@ class TranslationModel(nn.Module, Mapped, ABC):
         tokens: Tensor,
         counts: Sequence[int],
         rows: Sequence[int],
+        starts: Sequence[int],
         state: EncoderState,
         last: bool,
     ) -> Tensor:
         """New source tokens [R, C], counts[r] of them real -> their encodings [R, C, D].
 
-        `last`: no row has any more to come.
+        Row r goes on at its position starts[r]. `last`: no row has any more to come.
         """
 
     @abstractmethod
@@ -263,8 +266,20 @@ class TranslationModel(nn.Module, Mapped, ABC):
     ) -> None:
         """Read counts[r] new tokens of row r, tokens [R, C]; `finished`: the last is the end."""
         encoder, decoder = state.encoder, state.decoder
-        memory = self.encode_more(tokens, counts, rows, encoder, all(finished))
         starts = [decoder.available[row] for row in rows]
+        for row, count, last in zip(rows, counts, finished, strict=True):
+            encoder.length[row] += count
+            decoder.available[row] += count
+            decoder.finished[row] = last
+        width = tokens.shape[1] if self.splits_words and tokens.device.type == "cpu" else 1
+        if 1 < width <= WORD and len(rows) > 1 and 4 * sum(counts) <= 3 * len(rows) * width:
+            # words of one token, and a few longer ones: no padding, each token is a row
+            real = torch.arange(width) < torch.tensor(counts)[:, None]
+            tokens = tokens[real][:, None]
+            starts = [s + i for s, n in zip(starts, counts, strict=True) for i in range(n)]
+            rows = [row for row, n in zip(rows, counts, strict=True) for _ in range(n)]
+            counts = [1] * len(rows)
+        memory = self.encode_more(tokens, counts, rows, starts, encoder, all(finished))
         caches = [c for c in (decoder.source, decoder.selection) if c is not None]
         for cache in caches:
             cache.reserve(
@@ -280,10 +295,6 @@ class TranslationModel(nn.Module, Mapped, ABC):
             parts = self.source_map.parts(memory.flatten(0, 1))
             for cache in caches:
                 cache.write_parts(rows, starts, parts)
-        for row, count, last in zip(rows, counts, finished, strict=True):
-            encoder.length[row] += count
-            decoder.available[row] += count
-            decoder.finished[row] = last
 
     def needed(self, row: int, state: DecoderState) -> int:
         """The first source token a head may still look at: what lies before it can be dropped."""
@@ -403,20 +414,28 @@ class TranslationModel(nn.Module, Mapped, ABC):
         every, length = scanned.every, scanned.length
         position = first = state.trial[every, index] - scanned.base
         stopped = state.stopped[every]
-        keys = state.selection.read(index, scanned.rows, length)[0]
-        query = attention.selection(asked)
-        # a GPU reads all keys at once; a CPU looks a few keys ahead, where most heads stop
-        start, stride = 0, length
-        if asked.device.type == "cpu":
-            start, stride = int(first.min()), KEYS
-            if scanned.all_finished and bool((first >= scanned.end).all()):
-                return torch.ones_like(stopped)  # all stand on the last token: they have stopped
-        for begin in range(start, length, stride):
-            energy = attention.energy(query, keys[:, :, begin : begin + stride])[:, :, 0]
+        query, selection = attention.selection(asked), state.selection
+        if asked.device.type != "cpu":  # a GPU reads all keys at once
+            keys = selection.read(index, scanned.rows, length)[0]
+            begin = torch.zeros_like(scanned.base)
+            energy = attention.energy(query, keys)[:, :, 0]
+            at, found = scan(energy, begin, first, scanned.available, scanned.end, scanned.limit)
+            state.trial[every, index] = torch.where(stopped, position, at) + scanned.base
+            return stopped | found
+        if scanned.all_finished and bool((first >= scanned.end).all()):
+            return torch.ones_like(stopped)  # all stand on the last token: they have stopped
+        # a CPU looks a few keys ahead of where each row's heads are, where most of them stop
+        start = torch.where(stopped, scanned.available, first).amin(1, keepdim=True)
+        length = int((scanned.available - start).max())
+        for offset in range(0, length, KEYS):
+            count = min(KEYS, length - offset)
+            begin = (start + offset).clamp_(max=selection.capacity - count)
+            keys = selection.windows(index, scanned.rows, begin, count)[0]
+            energy = attention.energy(query, keys)[:, :, 0]
             at, found = scan(energy, begin, first, scanned.available, scanned.end, scanned.limit)
             position = torch.where(stopped, position, at)
             stopped = stopped | found
-            if begin + stride < length and bool(stopped.all()):
+            if offset + count < length and bool(stopped.all()):
                 break
         state.trial[every, index] = position + scanned.base
         return stopped
