@@ -75,6 +75,9 @@ def test_override_form(override):
         ("[policy]\nnoise = -1", "policy.noise"),
         ("[model]\ndropout = 1.0", "model.dropout"),
         ("[loss]\nlabel_smoothing = 1.0", "label_smoothing"),
+        ("[loss]\nrdrop = -1.0", "loss.rdrop"),
+        ("[policy]\nhard = 1.5", "policy.hard"),
+        ("[model]\nword_dropout = 0.1\narchitecture = 'recurrent'", "transformer only"),
     ],
 )
 def test_wrong_values_say_what_is_wanted(text, message):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, pad
+from torch.nn.functional import cross_entropy, kl_div, pad
 
 from simultan import losses
 from simultan.config import LossConfig
@@ -180,11 +180,43 @@ def test_a_row_of_length_zero_counts_for_nothing():
 
 
 def test_total_weighs_each_term_once():
-    values = torch.tensor([8.0, 10.0, 6.0, 4.0, 5.0, 2.0])
+    values = torch.tensor([8.0, 10.0, 3.0, 6.0, 4.0, 5.0, 2.0])
     sums = losses.LossTerms(*values)
-    config = LossConfig(lambda_avg=0.5, lambda_var=0.25)
+    config = LossConfig(lambda_avg=0.5, lambda_var=0.25, rdrop=7.0, ramp=10)
     found = losses.total(sums, sums.tokens, sums.sentences, config)
-    torch.testing.assert_close(found, torch.tensor(10 / 5 + 0.5 * 6 / 2 + 0.25 * 4 / 2))
+    translation, latency = 10 / 5 + 7.0 * 3 / 5, 0.5 * 6 / 2 + 0.25 * 4 / 2
+    torch.testing.assert_close(found, torch.tensor(translation + latency))
+    ramp = losses.ramp(config, 4)
+    found = losses.total(sums, sums.tokens, sums.sentences, config, ramp)
+    torch.testing.assert_close(found, torch.tensor(translation + 0.4 * latency))
+    assert losses.ramp(config, 11) == losses.ramp(LossConfig(), 1) == 1
+
+
+@pytest.mark.parametrize("chunk", [3, 2048])
+def test_two_passes(chunk, monkeypatch):
+    monkeypatch.setattr(losses, "CHUNK_ROWS", chunk)
+    batch = make_batch([4, 6], [3, 5])
+    torch.manual_seed(0)
+    hidden = torch.randn(2, 2, 5, 4, dtype=torch.float64, requires_grad=True)  # two passes
+    delays = torch.rand(2, 2, 2, 3, 5, dtype=torch.float64) * 5 + 1
+    model = Fixed(hidden.flatten(0, 1), delays.flatten(0, 1))
+    found = losses.terms(model, batch, LossConfig(rdrop=1.0))
+    each = [
+        losses.terms(Fixed(h, d), batch, LossConfig()) for h, d in zip(hidden, delays, strict=True)
+    ]
+    for name in found._fields:
+        if name != "divergence":
+            mean = (getattr(each[0], name) + getattr(each[1], name)) / 2
+            torch.testing.assert_close(getattr(found, name).double(), mean.double(), msg=name)
+    p, q = (model.project(h)[mask(batch.target_lengths, 5)].log_softmax(-1) for h in hidden)
+    wanted = (kl_div(p, q, reduction="sum", log_target=True) + kl_div(
+        q, p, reduction="sum", log_target=True
+    )) / 2  # fmt: skip
+    torch.testing.assert_close(found.divergence, wanted)
+    gradients = torch.autograd.grad(found.divergence, hidden, retain_graph=True)
+    torch.testing.assert_close(gradients, torch.autograd.grad(wanted, hidden))
+    same = Fixed(torch.cat([hidden[0], hidden[0]]), torch.cat([delays[0], delays[0]]))
+    assert abs(losses.terms(same, batch, LossConfig(rdrop=1.0)).divergence) < 1e-12
 
 
 def test_sums_of_parts_are_the_sums_of_the_whole():

@@ -51,6 +51,7 @@ class PolicyConfig:
     energy_bias: float | None = 0.0  # initial value of a learned bias; absent: no bias
     energy_gain: bool = False  # a learned gain on the energy
     noise: float = 1.0  # standard deviation, before the sigmoid, in training only
+    hard: float = 0.0  # share of training sentences whose heads stop as they will when they stream
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class ModelConfig:
     decoder_layers: int = 6
     dropout: float = 0.3
     attention_dropout: float = 0.0
+    word_dropout: float = 0.0  # share of tokens whose embedding is 0, in training
     norm: Literal["pre", "post"] = "pre"
     positions: Literal["sinusoidal", "rotary"] = "sinusoidal"
     tie: Literal["none", "target", "all"] = "target"  # which embeddings are one matrix
@@ -74,11 +76,13 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class LossConfig:
-    """L = NLL + lambda_avg L_avg + lambda_var L_var."""
+    """L = NLL + lambda_avg L_avg + lambda_var L_var [+ rdrop divergence]."""
 
     label_smoothing: float = 0.1
     lambda_avg: float = 0.0
     lambda_var: float = 0.0
+    ramp: int = 0  # updates over which both weights rise from 0
+    rdrop: float = 0.0  # weight of the divergence of two passes with other dropout; 0: one pass
 
 
 @dataclass(frozen=True)
@@ -139,10 +143,20 @@ class Config:
             raise ConfigError(f"policy.k = {list(policy.k)} must hold values of at least 1")
         if policy.noise < 0:
             raise ConfigError(f"policy.noise = {policy.noise} is a standard deviation: at least 0")
-        if not 0 <= model.dropout < 1 or not 0 <= model.attention_dropout < 1:
-            raise ConfigError("model.dropout and model.attention_dropout must lie in [0, 1)")
+        if not all(
+            0 <= p < 1 for p in (model.dropout, model.attention_dropout, model.word_dropout)
+        ):
+            raise ConfigError(
+                "model.dropout, attention_dropout and word_dropout must lie in [0, 1)"
+            )
+        if model.word_dropout and model.architecture == "recurrent":
+            raise ConfigError("model.word_dropout is there for the transformer only")
+        if not 0 <= policy.hard <= 1:
+            raise ConfigError(f"policy.hard = {policy.hard} is a share: it lies in [0, 1]")
         if not 0 <= self.loss.label_smoothing < 1:
             raise ConfigError("loss.label_smoothing must lie in [0, 1)")
+        if self.loss.ramp < 0 or self.loss.rdrop < 0:
+            raise ConfigError("loss.ramp and loss.rdrop must be at least 0")
 
 
 def _convert(value: Any, kind: Any, where: str) -> Any:

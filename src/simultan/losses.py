@@ -1,13 +1,16 @@
-"""The training objective: L = NLL per token + lambda_avg L_avg + lambda_var L_var.
+"""The training objective: L = NLL per token + lambda_avg L_avg + lambda_var L_var [+ rdrop D].
 
 L_avg is DAL(g^W) with g_i^W = sum_lh softmax_lh(g_i^lh) g_i^lh, one per sentence; L_var is the
 variance of g_i^lh over layers and heads, averaged over the target tokens of a sentence. Both are
-averaged over sentences. Every function returns sums, so that ranks and accumulated batches add up
-exactly before they are divided by what they count.
+averaged over sentences. D, R-Drop's, is the divergence per token of two passes over the same
+sentences with other dropout; all other terms are then means over both. Every function returns
+sums, so that ranks and accumulated batches add up exactly before they are divided by what they
+count.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import NamedTuple, Protocol
 
 import torch
@@ -23,11 +26,14 @@ __all__ = [
     "LossTerms",
     "Translator",
     "counts",
+    "divergence",
     "head_variance",
     "measure",
-    "smoothed_cross_entropy",
+    "ramp",
+    "target_losses",
     "terms",
     "total",
+    "twice",
     "weighted_average_latency",
 ]
 
@@ -57,6 +63,7 @@ class LossTerms(NamedTuple):
 
     nll: Tensor  # over target tokens, without label smoothing
     smooth: Tensor  # over target tokens, label smoothed
+    divergence: Tensor  # over target tokens, of two passes
     latency_average: Tensor  # over sentences
     latency_variance: Tensor  # over sentences
     tokens: Tensor
@@ -64,24 +71,38 @@ class LossTerms(NamedTuple):
 
 
 def _row_losses(model: Translator, hidden: Tensor, target: Tensor, smoothing: float) -> Tensor:
-    """NLL and smoothed NLL of each row [2, N]; float32 lives inside the reductions only."""
-    return cross_entropy(model.project(hidden), target, smoothing)
+    """NLL, smoothed NLL and divergence of each row [3, N] of one or two passes [P, N, D]."""
+    passes, count, _ = hidden.shape
+    logits = model.project(hidden.flatten(0, 1))  # [P N, V]
+    entropy = cross_entropy(logits, target.repeat(passes), smoothing)
+    entropy = entropy.unflatten(1, (passes, count)).mean(1)
+    if passes == 1:
+        return torch.cat([entropy, torch.zeros_like(entropy[:1])])
+    return torch.cat([entropy, divergence(*logits.unflatten(0, (passes, count)))[None]])
 
 
-def smoothed_cross_entropy(
+def divergence(one: Tensor, other: Tensor) -> Tensor:
+    """Of logits [N, V]: the mean of KL(p, q) and KL(q, p), half the sum of (p - q) log(p / q)."""
+    kind = torch.promote_types(one.dtype, torch.float32)
+    p, q = one.to(kind).log_softmax(-1), other.to(kind).log_softmax(-1)
+    return 0.5 * ((p.exp() - q.exp()) * (p - q)).sum(-1)
+
+
+def target_losses(
     model: Translator, hidden: Tensor, target: Tensor, mask: Tensor, smoothing: float
-) -> tuple[Tensor, Tensor]:
-    """Sums over kept tokens of the NLL and of lse - (1-eps) logit[target] - eps mean(logits).
+) -> Tensor:
+    """Sums over kept tokens [3]: NLL, lse - (1-eps) logit[target] - eps mean(logits), divergence.
 
-    hidden [B, T, D], target [B, T], mask [B, T] True = keep. The compiler turns the plain
-    expression into two passes over the logits; eager code would keep a float32 copy of them
-    for the backward pass, so there the rows go in chunks that are computed again.
+    hidden [P B, T, D] of P passes, target [B, T], mask [B, T] True = keep. A GPU has kernels and
+    a compiler that keep no float32 copy of the logits for the backward pass; eager code on a
+    CPU would, so there the rows go in chunks that are computed again.
     """
-    rows, labels = hidden.flatten(0, 1), target.flatten()
-    if torch.compiler.is_compiling() or len(rows) <= CHUNK_ROWS:
+    labels = target.flatten()
+    rows = hidden.reshape(-1, len(labels), hidden.shape[-1])  # [P, B T, D]
+    if torch.compiler.is_compiling() or hidden.is_cuda or len(labels) <= CHUNK_ROWS:
         losses = _row_losses(model, rows, labels, smoothing)
     else:
-        pieces = zip(torch.split(rows, CHUNK_ROWS), torch.split(labels, CHUNK_ROWS), strict=True)
+        pieces = zip(torch.split(rows, CHUNK_ROWS, 1), torch.split(labels, CHUNK_ROWS), strict=True)
         losses = torch.cat(
             [
                 checkpoint(_row_losses, model, piece, label, smoothing, use_reentrant=False)
@@ -89,8 +110,7 @@ def smoothed_cross_entropy(
             ],
             dim=1,
         )
-    nll, smooth = torch.where(mask.flatten(), losses, 0.0).sum(-1).unbind()
-    return nll, smooth
+    return torch.where(mask.flatten(), losses, 0.0).sum(-1)
 
 
 def weighted_average_latency(
@@ -115,24 +135,37 @@ def _keep(lengths: Tensor, size: int) -> Tensor:
 
 def terms(model: Translator, batch: Batch, config: LossConfig) -> LossTerms:
     """All terms of one batch."""
-    output = model(batch)
+    output = model(twice(batch) if config.rdrop else batch)
     return measure(model, output.hidden, output.delays, batch, config)
 
 
 def measure(
     model: Translator, hidden: Tensor, delays: Tensor | None, batch: Batch, config: LossConfig
 ) -> LossTerms:
-    """The terms of a model's output; a policy without expected delays has no latency terms."""
+    """The terms of a model's output; a policy without expected delays has no latency terms.
+
+    The output may be that of twice(batch): then of two passes.
+    """
     keep = _keep(batch.target_lengths, batch.target.shape[1])
-    nll, smooth = smoothed_cross_entropy(model, hidden, batch.target, keep, config.label_smoothing)
+    smoothing = config.label_smoothing
+    nll, smooth, apart = target_losses(model, hidden, batch.target, keep, smoothing).unbind()
     average = variance = torch.zeros_like(nll)
     if delays is not None:
+        passes = len(delays) // len(keep)
         # Padding first: whatever stands there must not reach a gradient.
-        delays = torch.where(keep[:, None, None], delays, 0.0)
-        average = weighted_average_latency(delays, batch.source_lengths, batch.target_lengths)
-        variance = head_variance(delays, batch.target_lengths)
+        delays = torch.where(keep.repeat(passes, 1)[:, None, None], delays, 0.0)
+        source, target = (
+            lengths.repeat(passes) for lengths in (batch.source_lengths, batch.target_lengths)
+        )
+        average = weighted_average_latency(delays, source, target) / passes
+        variance = head_variance(delays, target) / passes
     tokens, sentences = counts(batch)
-    return LossTerms(nll, smooth, average, variance, tokens, sentences)
+    return LossTerms(nll, smooth, apart, average, variance, tokens, sentences)
+
+
+def twice(batch: Batch) -> Batch:
+    """The same sentences for two passes at once."""
+    return Batch(*(torch.cat([getattr(batch, f.name)] * 2) for f in fields(Batch)))
 
 
 def counts(batch: Batch) -> tuple[Tensor, Tensor]:
@@ -140,7 +173,18 @@ def counts(batch: Batch) -> tuple[Tensor, Tensor]:
     return batch.target_lengths.sum(), (batch.target_lengths > 0).sum()
 
 
-def total(sums: LossTerms, tokens: Tensor, sentences: Tensor, config: LossConfig) -> Tensor:
+def ramp(config: LossConfig, update: int) -> float:
+    """How much of the latency weights counts at an update, from 1."""
+    return min(1.0, update / config.ramp) if config.ramp else 1.0
+
+
+def total(
+    sums: LossTerms,
+    tokens: Tensor,
+    sentences: Tensor,
+    config: LossConfig,
+    ramp: Tensor | float = 1.0,
+) -> Tensor:
     """The objective, given how many tokens and sentences the whole update holds."""
     latency = config.lambda_avg * sums.latency_average + config.lambda_var * sums.latency_variance
-    return sums.smooth / tokens + latency / sentences
+    return (sums.smooth + config.rdrop * sums.divergence) / tokens + ramp * latency / sentences

@@ -45,6 +45,33 @@ def make(policy: str, architecture: str, variant: str, seed: int = 0) -> Transla
     return model
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("policy", ["hard", "mocha", "milk", "mma-h", "mma-il"])
+def test_a_hard_row_is_trained_on_what_it_will_stream(policy: str, architecture: str) -> None:
+    """Heads of any certainty: where policy.hard holds, forward() stops where step() stops."""
+    shape = ModelConfig(
+        architecture=architecture,  # type: ignore[arg-type]
+        width=16, ffn=24, heads=2, encoder_layers=1, decoder_layers=2, dropout=0.0,
+    )  # fmt: skip
+    chosen = PolicyConfig(name=policy, chunk=2, hard=1.0, noise=3.0, energy_bias=0.0)  # type: ignore[arg-type]
+    torch.manual_seed(4)
+    model = build(Config(model=shape, policy=chosen), 23, 19).double()
+    batch = draw(source=9, target=8, seed=1)
+    output = model(batch)
+    logits = model.project(output.hidden)[0]
+    logits.logsumexp(-1).sum().backward()
+    gradients = [a.select_query.weight.grad for a in model.cross_attentions() if a.selecting_heads]
+    assert all(g is not None and g.isfinite().all() and g.any() for g in gradients)
+    with torch.no_grad():
+        streamed, positions, _ = stream(model.eval(), batch, [9])
+        soft = model.project(model(batch).hidden)[0]
+    torch.testing.assert_close(logits.detach(), streamed)
+    assert (soft - streamed).abs().max() > 1e-3  # expected attention is something else
+    assert output.delays is not None
+    stops = torch.tensor(positions).permute(1, 2, 0)[None] + 1.0  # [1, L, H, T]
+    torch.testing.assert_close(output.delays.detach(), stops.double())
+
+
 def draw(source: int, target: int, seed: int) -> Batch:
     generator = torch.Generator().manual_seed(seed)
     x = torch.randint(4, 23, (1, source), generator=generator)

@@ -57,6 +57,14 @@ def test_it_learns(policy, architecture, corpus, tmp_path):
         assert found["AL"] < 5
 
 
+def test_it_learns_with_everything_on(corpus, tmp_path):
+    """R-Drop, word dropout, hard alignments and latency weights that rise."""
+    changes = ["loss.rdrop=1.0", "loss.ramp=200", "policy.hard=0.5", "model.word_dropout=0.02"]
+    found = scores(recipe("mma-il", corpus, *changes), tmp_path / "run")
+    assert found["BLEU"] > 95
+    assert found["AL"] < 5
+
+
 def test_a_larger_latency_weight_lowers_the_lag(corpus, tmp_path):
     short = [*SMALL, "train.updates=250", "train.validate_every=250", "train.lr=3e-3"]
     slow, fast = (

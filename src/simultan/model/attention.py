@@ -149,7 +149,12 @@ class MonotonicAttention(nn.Module, Mapped):
         return energy if self.energy_bias is None else energy + self.energy_bias
 
     def forward(
-        self, x: Tensor, memory: Tensor, source_lengths: Tensor, alpha: Tensor | None
+        self,
+        x: Tensor,
+        memory: Tensor,
+        source_lengths: Tensor,
+        alpha: Tensor | None,
+        hard: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """Learned policies: x [B, T, D], memory [B, S, D] -> output, alpha [B, H, T, S].
 
@@ -159,7 +164,7 @@ class MonotonicAttention(nn.Module, Mapped):
             select_query = split_heads(self.select_query(x), self.selecting_heads)
             select_key = split_heads(self.select_key(memory), self.selecting_heads)
             noise = self.noise if self.training else 0.0
-            p = p_choose(self.energy(select_query, select_key), source_lengths, noise)
+            p = p_choose(self.energy(select_query, select_key), source_lengths, noise, hard)
             alpha = expected_alignment(p, source_lengths)
         assert alpha is not None
         beta = alpha

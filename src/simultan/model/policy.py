@@ -44,15 +44,26 @@ def policy_of(config: Config) -> Policy:
     return row
 
 
-def p_choose(energy: Tensor, source_lengths: Tensor, noise: float) -> Tensor:
-    """Selection probabilities for training [B, H, T, S]; noise 0 outside of training."""
+def p_choose(
+    energy: Tensor, source_lengths: Tensor, noise: float, hard: Tensor | None = None
+) -> Tensor:
+    """Selection probabilities for training [B, H, T, S]; noise 0 outside of training.
+
+    Rows where hard [B] holds decide as they will when they stream: p is 0 or 1 and nothing is
+    left to chance. Gradients go through it as through the sigmoid.
+    """
     energy = energy if energy.dtype == torch.float64 else energy.float()
+    plain = energy
     if noise:
         energy = energy + noise * torch.randn_like(energy)
     # the paper's mass preservation, here and in scan(): a head at the end has stopped
     positions = torch.arange(energy.shape[-1], device=energy.device)
     last = positions == (source_lengths - 1)[:, None]  # [B, S]
-    return torch.where(last[:, None, None, :], 1.0, torch.sigmoid(energy))
+    p = torch.sigmoid(energy)
+    if hard is not None:
+        soft = torch.sigmoid(plain)
+        p = torch.where(hard[:, None, None, None], (plain > 0) + (soft - soft.detach()), p)
+    return torch.where(last[:, None, None, :], 1.0, p)
 
 
 def fixed_stops(target: int, source_lengths: Tensor, lag: Tensor | None) -> Tensor:

@@ -65,6 +65,7 @@ class Embedding(nn.Module):
         nn.init.normal_(self.tokens.weight, std=model.width**-0.5)
         self.scale = math.sqrt(model.width)
         self.dropout = Dropout(model.dropout)
+        self.word_dropout = model.word_dropout
         self.positions = model.positions == "sinusoidal"
         table = sinusoids(torch.arange(1024), model.width) if self.positions else torch.zeros(0)
         self.register_buffer("table", table, persistent=False)
@@ -72,6 +73,9 @@ class Embedding(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Whole sequences [B, N]."""
         x = self.tokens(tokens) * self.scale
+        if self.training and self.word_dropout:
+            drop = torch.rand(tokens.shape, device=x.device) < self.word_dropout
+            x = x.masked_fill(drop[..., None], 0.0)
         if self.positions:
             count = tokens.shape[1]
             if count > len(self.table):
@@ -182,13 +186,14 @@ class DecoderLayer(nn.Module):
         source_lengths: Tensor,
         alpha: Tensor | None,
         stops: Tensor | None,
+        hard: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
         """Whole sequences: the layer's output, and the alignment it read with, if it is learned."""
         x = self.attention_residual.after(x, self.attention(self.attention_residual.before(x)))
         query = self.cross_residual.before(x)
         if stops is not None:
             return self.finish(x, self.cross.forward_fixed(query, memory, stops)), None
-        context, alpha = self.cross(query, memory, source_lengths, alpha)
+        context, alpha = self.cross(query, memory, source_lengths, alpha, hard)
         return self.finish(x, context), alpha
 
     def finish(self, x: Tensor, context: Tensor) -> Tensor:
@@ -199,6 +204,8 @@ class DecoderLayer(nn.Module):
 
 class Transformer(TranslationModel):
     """forward() for training; initial_state(), extend() and step() for streams."""
+
+    splits_words = True
 
     splits_words = True
 
@@ -251,9 +258,9 @@ class Transformer(TranslationModel):
         x = self.target_embedding(F.pad(batch.target[:, :-1], (1, 0), value=BOS))
         alphas: list[Tensor] = []
         alpha: Tensor | None = None
-        stops = self.fixed_stops(batch)
+        stops, hard = self.fixed_stops(batch), self.hard_rows(batch)
         for layer in self.decoder_layers:
-            x, alpha = layer(x, memory, batch.source_lengths, alpha, stops)
+            x, alpha = layer(x, memory, batch.source_lengths, alpha, stops, hard)
             if alpha is not None and layer.cross.selecting_heads:
                 alphas.append(alpha)
         return ModelOutput(self.decoder_norm(x), self.expected_delays(alphas))

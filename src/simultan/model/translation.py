@@ -25,6 +25,7 @@ from simultan.model.state import Cache, DecoderState, EncoderState, State, Step
 MANY = 256  # source tokens read at once: their projections are best kept one at a time
 KEYS = 8  # source tokens a head looks at in one go, on a CPU
 WORD = 8  # source tokens of a row that may be rows of their own
+WORD = 8  # source tokens of a row that may be rows of their own
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class TranslationModel(nn.Module, Mapped, ABC):
     """forward() for training; initial_state(), extend(), step() and commit() for streams."""
 
     splits_words = False  # whether tokens of one row can be encoded as rows of their own
+    splits_words = False  # whether tokens of one row can be encoded as rows of their own
     lags: Tensor  # the policy's, on the model's device
     output: nn.Linear
     output_map: Map
@@ -90,6 +92,7 @@ class TranslationModel(nn.Module, Mapped, ABC):
         lags = torch.tensor(self.policy.lags, dtype=torch.long)
         self.register_buffer("lags", lags, persistent=False)  # a copy for each batch would wait
         self.window = config.model.window
+        self.hard = config.policy.hard
 
     def tie(self, which: str, source: nn.Embedding, target: nn.Embedding) -> None:
         """Make embeddings and output one matrix, as configured."""
@@ -154,6 +157,12 @@ class TranslationModel(nn.Module, Mapped, ABC):
             if count > 1 and self.training:
                 lag = self.lags[torch.randint(count, (), device=self.lags.device)]
         return fixed_stops(target, batch.source_lengths, lag)
+
+    def hard_rows(self, batch: Batch) -> Tensor | None:
+        """Sentences of which all heads shall decide as when they stream [B]; see p_choose()."""
+        if not (self.training and self.hard and self.policy.learned):
+            return None
+        return torch.rand(len(batch.source), device=batch.source.device) < self.hard
 
     @staticmethod
     def expected_delays(alphas: list[Tensor]) -> Tensor | None:

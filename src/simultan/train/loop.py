@@ -204,7 +204,8 @@ class Run:
         config = self.config.train
         sums = self.world.sum_over_ranks(self.step.sums.clone())
         values = losses.LossTerms(*sums.unbind())
-        loss = losses.total(values, values.tokens, values.sentences, self.config.loss)
+        ramp = losses.ramp(self.config.loss, self.update)
+        loss = losses.total(values, values.tokens, values.sentences, self.config.loss, ramp)
         self.step.sums.zero_()
         now = time.perf_counter()
         if self.journal is not None:
@@ -214,6 +215,7 @@ class Run:
                 "loss": float(loss),
                 "nll": float(values.nll) / tokens,
                 "smooth": float(values.smooth) / tokens,
+                "divergence": float(values.divergence) / tokens,
                 "latency_average": float(values.latency_average) / sentences,
                 "latency_variance": float(values.latency_variance) / sentences,
                 "lr": optim.learning_rate(config, self.update),

@@ -51,12 +51,12 @@ class Objective(nn.Module):
                 part.compile(dynamic=True)
             self.measure = torch.compile(losses.measure, dynamic=True)
 
-    def forward(self, batch: Batch, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """The objective's share of this batch and its sums [6]; counts [2] of the whole update."""
+    def forward(self, batch: Batch, counts: Tensor, ramp: Tensor) -> tuple[Tensor, Tensor]:
+        """The objective's share of this batch and its sums [7]; counts [2] of the whole update."""
         dropout.new_seeds(self.seeds)
-        output = self.model(batch)
+        output = self.model(losses.twice(batch) if self.config.rdrop else batch)
         sums = self.measure(self.model, output.hidden, output.delays, batch, self.config)
-        total = losses.total(sums, counts[0], counts[1], self.config)
+        total = losses.total(sums, counts[0], counts[1], self.config, ramp)
         return total, torch.stack([value.detach().double() for value in sums])
 
 
@@ -72,6 +72,7 @@ class Step:
         self.norm = torch.zeros((), device=world.device)
         self.failed = torch.full((), NEVER, device=world.device)  # first non-finite update
         self.number = torch.zeros((), dtype=torch.long, device=world.device)
+        self.ramp = torch.ones((), device=world.device)
         # Compiled code still launches hundreds of small kernels: one process on a GPU records
         # an update of each shape once and plays it back, so that the host is never the limit.
         records = config.train.compile and world.device.type == "cuda" and world.size == 1
@@ -79,6 +80,7 @@ class Step:
 
     def __call__(self, update: int, batches: Sequence[Batch]) -> None:
         self.number.fill_(update)
+        self.ramp.fill_(losses.ramp(self.config.loss, update))
         optim.set_rate(self.optimizer, optim.learning_rate(self.config.train, update))
         if self.recordings is None:
             self._update(batches)
@@ -134,7 +136,7 @@ class Step:
                     world.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"
                 ),
             ):
-                loss, sums = self.module(batch, counts)
+                loss, sums = self.module(batch, counts, self.ramp)
                 (loss * world.size).backward()  # gradients are averaged over processes
             self.sums += sums
             finite &= loss.detach().isfinite()
