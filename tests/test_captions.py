@@ -31,7 +31,7 @@ def captions(draw: st.DrawFn) -> list[Cue]:
     found = []
     for _ in range(draw(st.integers(1, 6))):
         start = draw(st.integers(0, 30_000))
-        found.append(Cue(start, start + draw(st.integers(0, 5000)), " ".join(draw(WORDS))))
+        found.append(Cue(start, start + draw(st.integers(51, 5000)), " ".join(draw(WORDS))))
     return sorted(found, key=lambda cue: cue.start)
 
 
@@ -77,6 +77,21 @@ def test_words_are_spoken_in_order_within_their_captions(made: list[Cue]) -> Non
     if spoken:
         assert spoken[0].begin >= min(cue.start for cue in made)
         assert ends[-1] <= max(cue.end for cue in made)
+
+
+def test_lines_that_roll_up_are_said_once() -> None:
+    rolling = [
+        Cue(0, 2000, "eins zwei"),
+        Cue(2000, 2010, "eins zwei"),
+        Cue(2010, 4000, "eins zwei\ndrei"),
+        Cue(4000, 4010, "drei"),
+        Cue(4010, 6000, "drei\nvier fünf"),
+        Cue(6010, 7000, "vier fünf\nsechs"),
+        Cue(7000, 8000, "sechs"),  # said again: it stays for a second
+        Cue(9000, 9900, "sechs\nsieben"),  # and this does not follow at once
+    ]
+    said = " ".join(item.word for item in speak(rolling))
+    assert said == "eins zwei drei vier fünf sechs sechs sechs sieben"
 
 
 def test_words_share_the_time_by_their_letters() -> None:

@@ -31,6 +31,7 @@ LINE = 42  # letters; a caption has two lines
 WAIT = 2000  # ms after which an unfinished caption is shown as it is
 SHORTEST, LONGEST = 1000, 7000  # ms a caption stays
 READING = 15  # letters a second
+FLASH = 50  # ms: shorter captions only hold a line in place
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def speak(cues: Sequence[Cue]) -> list[Spoken]:
     """The words of captions; one that runs into the next ends where that begins."""
     spoken: list[Spoken] = []
     starts = sorted(cue.start for cue in cues)
-    for cue in sorted(cues, key=lambda cue: cue.start):
+    for cue in _unrolled(cues):
         following = bisect_right(starts, cue.start)
         limit = starts[following] if following < len(starts) else cue.end
         span, passed = min(cue.end, limit) - cue.start, 0
@@ -78,6 +79,24 @@ def speak(cues: Sequence[Cue]) -> list[Spoken]:
             end = cue.start + span * passed // letters
             spoken.append(Spoken(word, max(earliest, begin), max(earliest, end)))
     return spoken
+
+
+def _unrolled(cues: Sequence[Cue]) -> Iterator[Cue]:
+    """Captions in time, without the lines that roll up: said before, shown again.
+
+    A caption that goes on where the last one ended and repeats its last line above a new one, or
+    flashes by, says that line for the second time.
+    """
+    before = Cue(0, 0, "")
+    for cue in sorted(cues, key=lambda cue: cue.start):
+        lines, shown = cue.text.split("\n"), before.text.split("\n")
+        touches = cue.start - before.end <= FLASH
+        if touches and (len(lines) > 1 or cue.end - cue.start <= FLASH):
+            known = next((n for n in (2, 1) if lines[:n] == shown[-n:]), 0)
+            yield Cue(cue.start, cue.end, "\n".join(lines[known:]))
+        else:
+            yield cue
+        before = cue
 
 
 def translate(

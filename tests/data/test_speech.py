@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
 
+from simultan.cli import app
 from simultan.data.corpus import Corpus, load_codec, prepare
 from simultan.data.sources import TextPair
 from simultan.data.speech import LONGEST_RUN, Speech, as_recognised, read_documents
@@ -124,3 +126,21 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
         prepare(tmp_path / "out", [pair], join=1.0)
     with pytest.raises(ValueError, match=r"--join and --asr lie in"):
         prepare(tmp_path / "out", [pair], join=1.5)
+
+
+def test_the_verb(tmp_path: Path) -> None:
+    pair = text(tmp_path, "one\n" * 6)
+    files = ["--source", pair.source, "--target", pair.target, "--out", tmp_path / "out"]
+    files += ["--vocabulary", 320, "--join", 1, "--asr", 1]
+
+    def run(*more: object) -> Result:
+        return CliRunner().invoke(app, ["prepare", *map(str, [*files, *more])])
+
+    done = run("--documents", pair.documents, "--document-columns", 1)
+    assert done.exit_code == 0, done.output
+    assert "joined: 6 pairs to" in done.output
+    assert "like a recogniser's:" in done.output
+    wrong = run("--documents", "-", "--documents", "-", "--overwrite")
+    assert "2 --documents for 1 training texts" in str(wrong.exception)
+    missing = run("--documents", tmp_path / "none", "--overwrite")
+    assert "none: no such file" in str(missing.exception)
