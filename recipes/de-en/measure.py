@@ -32,7 +32,7 @@ SELECTION = "newstest2013"
 COMPARED = ["newstest2015", "europarl"]  # where wait-k stands beside
 SETS = [*COMPARED, "tatoeba", "covost2"]
 LAGS = (3.0, 5.0, 8.0)
-GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+GRID = (0.003, 0.01, 0.03, 0.1, 0.3, 0.7, 0.9, 0.97, 0.99, 0.997)  # even before the sigmoid
 KS = (1, 2, 3, 4, 5, 7, 9, 11, 13, 15, 18)  # in pieces
 SPOKEN = "newstest2015"  # the set that is read without case and punctuation, too
 
@@ -94,9 +94,9 @@ class Measurer:
         path = self.out / "thresholds.json"
         if not path.exists():
             found = {t: self.run(SELECTION, every=every, threshold=t)["al"] for t in GRID}
-            points = sorted((al, t) for t, al in found.items() if al is not None)
-            between = np.interp(LAGS, *zip(*points, strict=True))
-            chosen = sorted({round(float(t), 2) for t in between})
+            points = sorted((al, np.log(t / (1 - t))) for t, al in found.items() if al is not None)
+            between = 1 / (1 + np.exp(-np.interp(LAGS, *zip(*points, strict=True))))
+            chosen = sorted({round(float(t), 4) for t in between})
             path.write_text(json.dumps(chosen) + "\n")
         chosen = json.loads(path.read_text())
         return [float(threshold) for threshold in chosen]
