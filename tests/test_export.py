@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import simultan
 from simultan import checkpoint, cli
-from simultan.config import Config, ModelConfig, PolicyConfig
+from simultan.config import Config, DataConfig, ModelConfig, PolicyConfig, TrainConfig
 from simultan.data.codec import Codec
 from simultan.data.text import Pipeline
 from simultan.data.vocabulary import SPECIAL, UNK, Vocabulary
@@ -19,6 +19,8 @@ from simultan.model import build
 CONFIG = Config(
     model=ModelConfig(width=64, ffn=64, heads=2, encoder_layers=1, decoder_layers=2, tie="all"),
     policy=PolicyConfig(name="mma-il"),
+    data=DataConfig(folder="/home/someone/data"),
+    train=TrainConfig(init_from="/home/someone/model", updates=7),
 )
 
 
@@ -54,6 +56,9 @@ def test_the_same_translations(run: Path, tmp_path: Path, weights: str) -> None:
     for one, other in zip(*ways, strict=True):
         assert (one.words, one.delays) == (other.words, other.delays)
         assert one.words
+    config = checkpoint.load_config(tmp_path / "out")
+    assert "/home" not in (tmp_path / "out" / "config.toml").read_text()
+    assert (config.model, config.train.updates) == (CONFIG.model, 7)
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         *("config.toml", "pipeline.json"),
         *("vocabulary.source.json", "vocabulary.target.json", "weights.safetensors"),

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -105,7 +106,11 @@ def export(folders: Sequence[str | Path], out: str | Path, stored: Stored = "flo
     """A model folder to ship: weights (the mean of several folders'), configuration, vocabularies,
     no trainer; returns its bytes."""
     weights = load_weights(folders[0]) if len(folders) == 1 else average(folders)
-    save(out, weights, load_config(folders[-1]), load_codec(folders[-1]), stored=stored)
+    config = load_config(folders[-1])
+    config = replace(  # where it was trained, and from what, are places on another machine
+        config, data=replace(config.data, folder=""), train=replace(config.train, init_from="")
+    )
+    save(out, weights, config, load_codec(folders[-1]), stored=stored)
     return sum(path.stat().st_size for path in Path(out).iterdir())
 
 
