@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --disable-pip-version-check --quiet --constraint constraints.txt
+RUNTIME := $(VENV)/.runtime
 INSTALLED := $(VENV)/.installed
 SIMULEVAL := .venv-simuleval
 
@@ -10,10 +11,14 @@ SIMULEVAL := .venv-simuleval
 
 test: lint types imports pytest
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(RUNTIME): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@# torch first and at its pin: any other order may pull another build of it
 	$(PIP) torch
+	$(PIP) --editable .
+	touch $@
+
+$(INSTALLED): $(RUNTIME)
 	$(PIP) --editable '.[dev,serve,cluster]'
 	touch $@
 
@@ -63,7 +68,7 @@ TOY_TEXT := work/toy-text
 TOY := runs/toy/mma-il/final
 
 ifneq ($(wildcard models/de-en/weights.safetensors),)
-demo: $(INSTALLED)
+demo: $(RUNTIME)
 	$(BIN)/simultan demo
 else
 demo: toy-demo
@@ -74,7 +79,7 @@ toy-demo: $(TOY)/config.toml
 	$(BIN)/simultan evaluate $(TOY) --source $(TOY_TEXT)/test.en --reference $(TOY_TEXT)/test.fr \
 		--out runs/toy/test | grep -E '^(sentences|bleu|ap|al|laal|dal|seconds_per_target_word) '
 
-$(TOY)/config.toml: | $(INSTALLED)
+$(TOY)/config.toml: | $(RUNTIME)
 	$(BIN)/simultan toy $(TOY_TEXT)
 	$(BIN)/simultan prepare --overwrite --out work/toy --pipeline words --min-count 1 \
 		--source $(TOY_TEXT)/train.en --target $(TOY_TEXT)/train.fr \
