@@ -70,9 +70,11 @@ class Stream:
         threshold: float | None = None,
         pair: str | None = None,
         token: str | None = None,
+        channel: str | None = None,
     ) -> None:
+        """`channel`: a name under which others can follow, on /overlay?channel=NAME."""
         self.url, self._token = url, token
-        self._start = Start(threshold=threshold, pair=pair, token=token)
+        self._start = Start(threshold=threshold, pair=pair, token=token, channel=channel)
         self.session = ""
         self.limits: Limits | None = None
         self.resumed = 0  # how often

@@ -12,6 +12,8 @@ import torch
 from running import Opener, Running
 
 from simultan import latency
+from simultan.config import Config, ModelConfig, PolicyConfig
+from simultan.model import build
 from simultan.streaming.session import Write
 from simultan.streaming.translator import Translator
 
@@ -217,15 +219,60 @@ def test_a_token_is_asked_for(open_page: Opener, translator: Translator) -> None
         page.close()
 
 
+def test_an_overlay_in_another_browser(
+    open_page: Opener, translator: Translator, errors: list[str]
+) -> None:
+    with Running(translator, token="secret") as locked:
+        page = open_page(url=locked.url, permissions=["clipboard-read", "clipboard-write"])
+        page.get_by_label("Access token").fill("secret")
+        page.keyboard.press("Enter")
+        ready(page)
+        page.click("#copy-overlay")
+        expect(page.locator("#copy-overlay")).to_have_text("Copied")
+        link = page.evaluate("navigator.clipboard.readText()").removeprefix(locked.url)
+        assert link.startswith("overlay?channel=")
+        assert link.endswith("#token=secret")
+        type_text(page, "now the young dog sees ")
+        expect(page.locator("#target .word").nth(1)).to_be_visible()
+        overlay = open_page(link, url=locked.url)  # of a context of its own
+        lines = overlay.locator(".line")
+        expect(lines).to_have_text(re.compile("^maintenant "))  # of what was written before
+        type_text(page, SENTENCE.removeprefix("now the young dog sees "))
+        page.keyboard.press("Enter")
+        expect(lines.last).to_contain_text(translation(translator)[-1])
+        type_text(page, "the moon often ")  # a new session of the page
+        expect(lines.last).to_have_text(re.compile("^la lune"))
+        assert lines.count() <= 2
+        stranger = open_page("overlay?channel=another#token=secret", url=locked.url)
+        expect(stranger.locator(".line")).to_have_count(0)
+        for opened in (overlay, stranger, page):
+            opened.close()
+
+
+def test_no_slider_where_no_threshold_counts(open_page: Opener, translator: Translator) -> None:
+    config = Config(
+        model=ModelConfig(width=16, ffn=16, heads=2, encoder_layers=1, decoder_layers=1),
+        policy=PolicyConfig(name="wait-k", k=(2,)),
+    )
+    codec = translator.codec
+    sizes = len(codec.source_vocabulary), len(codec.target_vocabulary)
+    with Running(Translator(build(config, *sizes), config, codec)) as fixed:
+        page = open_page(url=fixed.url)
+        ready(page)
+        expect(page.locator("#threshold")).to_be_hidden()
+        expect(page.locator("#lagging")).to_be_visible()
+        page.close()
+
+
 def test_overlay(open_page: Opener, translator: Translator) -> None:
     page = open_page(viewport={"width": 900, "height": 600})
     ready(page)
+    expect(page.locator("#threshold")).to_be_visible()
     type_text(page, SENTENCE)
     page.keyboard.press("Enter")
     wanted = translation(translator)
     expect_words(page, wanted)
-    path = page.locator("#overlay").get_attribute("href")
-    overlay = open_page(f"{path}&size=60&position=top&hide=0", context=page.context)
+    overlay = open_page("overlay?size=60&position=top&hide=0", context=page.context)
     lines = overlay.locator(".line")
     expect(lines.last).to_contain_text(wanted[-1])
     assert lines.count() <= 2

@@ -90,8 +90,8 @@ class Client:
     """The protocol by hand, one message at a time."""
 
     def __init__(self, url: str, begin: bool = True, **options: Any) -> None:
-        start = {name: options.pop(name) for name in ("threshold", "pair", "token", "resume")
-                 if name in options}  # fmt: skip
+        start = {name: options.pop(name) for name in ("threshold", "pair", "token", "resume",
+                 "channel") if name in options}  # fmt: skip
         self.socket: ClientConnection = connect(url, compression=None, **options).__enter__()
         self.number = self.last = 0
         self.messages: list[dict[str, Any]] = []  # numbered ones

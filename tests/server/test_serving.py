@@ -254,5 +254,5 @@ def test_the_command_line_says_what_is_missing() -> None:
     arguments = ["serve", "nowhere", "--rows", "2", "--max-sessions", "3"]
     with pytest.raises(ValueError, match="needs a row"):
         CliRunner().invoke(app, arguments, catch_exceptions=False)
-    with pytest.raises(OSError, match="not a model"):
+    with pytest.raises(OSError, match="nowhere"):
         CliRunner().invoke(app, ["serve", "nowhere"], catch_exceptions=False)

@@ -17,15 +17,31 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Receive, Scope, Send
 
+from simultan.server.channels import Follower
 from simultan.server.live import Job, Live
-from simultan.server.protocol import End, Finished, ProtocolError, Read, Write, encode
+from simultan.server.protocol import (
+    End,
+    Finished,
+    ProtocolError,
+    Read,
+    Write,
+    check_channel,
+    encode,
+)
 from simultan.server.settings import Settings
 from simultan.streaming.translator import Translator
 
 __all__ = ["create_app"]
 
 STATIC = Path(__file__).parent / "static"
-STATUS = {"unauthorized": 401, "forbidden-origin": 403, "idle": 408, "too-large": 413, "busy": 503}
+STATUS = {
+    "unauthorized": 401,
+    "forbidden-origin": 403,
+    "no-channels": 404,
+    "idle": 408,
+    "too-large": 413,
+    "busy": 503,
+}
 
 
 class Text(BaseModel):
@@ -92,7 +108,7 @@ def create_app(translator: Translator, settings: Settings | None = None) -> Fast
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(settings.origins),
-            allow_methods=["POST"],
+            allow_methods=["GET", "POST"],
             allow_headers=["authorization", "content-type"],
         )
 
@@ -149,12 +165,43 @@ def create_app(translator: Translator, settings: Settings | None = None) -> Fast
                 raise ProtocolError("unknown-pair", f"this server translates {live.pair}")
             job = Job(live, live.split(text.text), text.threshold)
         except ProtocolError as error:
-            live.metrics.errors.labels(error.code).inc()
-            problem = {"code": error.code, "message": str(error)}
-            return JSONResponse(problem, STATUS.get(error.code, 422))
+            return refuse(error)
         if "text/event-stream" in accept:
             return _Events(job)
         return await _as_json(job, live.pair)
+
+    @app.get(
+        "/v1/follow/{channel}",
+        summary="Follow a stream that has named a channel",
+        response_class=StreamingResponse,
+        responses={
+            200: {"content": {"text/event-stream": {}}},
+            **{code: {"model": Problem} for code in (401, 403, 404, 422, 503)},
+        },
+    )
+    async def follow(
+        request: Request,
+        channel: str,
+        token: str | None = None,
+        last_event_id: Annotated[str, Header()] = "",
+    ) -> Response:
+        """Server-sent events: docs/protocol.md. Empty until the channel starts, then live."""
+        try:
+            live.check_origin(request.headers)
+            live.check_token(request.headers, token)
+            if not live.followable:
+                raise ProtocolError("no-channels", "streams of a cluster cannot be followed")
+            number = last_event_id[:16]
+            last = int(number) if number.isascii() and number.isdigit() else None
+            follower = live.channels.follow(check_channel(channel), last)
+        except ProtocolError as error:
+            return refuse(error)
+        return _Following(live, channel, follower)
+
+    def refuse(error: ProtocolError) -> Response:
+        live.metrics.errors.labels(error.code).inc()
+        problem = {"code": error.code, "message": str(error)}
+        return JSONResponse(problem, STATUS.get(error.code, 422))
 
     return app
 
@@ -189,6 +236,26 @@ class _Events(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self.job.close()
+
+
+class _Following(StreamingResponse):
+    """A follower that leaves, whatever becomes of it."""
+
+    def __init__(self, live: Live, channel: str, follower: Follower) -> None:
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        super().__init__(aiter(follower), media_type="text/event-stream", headers=headers)
+        self.live, self.channel, self.follower = live, channel, follower
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.live.metrics.followers.inc()
+        try:
+            await super().__call__(scope, receive, send)
+        except asyncio.CancelledError:
+            if self.follower.over is None:  # else it was cut off, for it did not read
+                raise
+        finally:
+            self.live.metrics.followers.dec()
+            self.live.channels.leave(self.channel, self.follower)
 
 
 async def _as_events(job: Job) -> AsyncIterator[str]:

@@ -115,6 +115,7 @@ class Replica:
         keep_discreet("uvicorn.error", "simultan", "ray.serve")
         self.app = create_app(translator, cluster.settings)
         self.live = self.app.state.live
+        self.live.followable = False  # a follower could come to another replica
         self.most = cluster.settings.max_message
         self.tag = self.live.tag = secrets.token_urlsafe(TAG)[:TAG]
         self.secret = secrets.token_urlsafe(16)

@@ -14,6 +14,7 @@ from starlette.datastructures import Headers
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from simultan.server.batcher import Batcher, Fault, Lane
+from simultan.server.channels import Channels
 from simultan.server.metrics import Metrics
 from simultan.server.protocol import (
     CLOSE,
@@ -52,6 +53,7 @@ class LiveStream(Stream):
         self.connection: Connection | None = None
         self.spoken = self.lost = time.monotonic()  # the last words; no connection since
         self.full_since: float | None = None  # nothing more could be sent
+        self.channel = ""
 
 
 class Connection:
@@ -216,6 +218,9 @@ class Live:
             batching=settings.batching,
             on_turn=self.metrics.note_turn,
         )
+        self.learned = translator.model.policy.learned
+        self.channels = Channels(self.pair, settings.max_followers, settings.heartbeat_seconds)
+        self.followable = True  # False: followers may come to another process
         self.tag = ""  # session ids begin with it: of a replica among others
         self.streams: dict[str, LiveStream] = {}
         self.connections: set[Connection] = set()
@@ -241,6 +246,7 @@ class Live:
             unsent = any(c.stream and c.sent < c.stream.produced for c in self.connections)
             quiet = quiet + 1 if self.batcher.idle and not unsent else 0
             await asyncio.sleep(0.02)
+        self.channels.stop()
         for connection in list(self.connections):
             connection.end(GoingAway(ack=connection.stream.received if connection.stream else 0))
         until = time.monotonic() + 1
@@ -305,6 +311,9 @@ class Live:
         stream = LiveStream(lane, self.split, self.settings)
         stream.id, stream.threshold = self.tag + stream.id, threshold
         self.streams[stream.id] = stream
+        if start.channel is not None and self.followable:
+            stream.channel = start.channel
+            self.channels.open(stream.channel, stream.id)
         self.metrics.started.inc()
         return stream
 
@@ -345,12 +354,15 @@ class Live:
         """The session is over."""
         self.streams.pop(stream.id, None)
         self.close_lane(stream.row)
+        self.channels.close(stream.channel, stream.id)
 
     def _deliver(self, stream: LiveStream, message: Numbered | Fault) -> None:
         if isinstance(message, Fault):
             self._fail(stream, "internal", "the model failed")
             return
         stream.add(message)
+        if stream.channel:
+            self.channels.publish(stream.channel, stream.id, message)
         if isinstance(message, Write):
             self.metrics.writes.inc()
         if stream.done:
@@ -372,6 +384,7 @@ class Live:
                 self._look_at(stream, now)
             for job in list(self.jobs):
                 job.look(now, self.settings.slow_seconds)
+            self.channels.look(now, self.settings.slow_seconds)
 
     def _look_at(self, stream: LiveStream, now: float) -> None:
         """The clocks of one session."""
@@ -452,5 +465,7 @@ class Live:
             heads=self.heads,
             limits=self.settings.limits,
             resumed=resume is not None,
+            learned=self.learned,
+            channel=stream.channel,
         )
         await socket.send_text(encode(started, stream.received))

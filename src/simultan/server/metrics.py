@@ -17,6 +17,7 @@ class Metrics:
         registry = self.registry
         self.sessions = Gauge("simultan_sessions", "Open sessions", registry=registry)
         self.connections = Gauge("simultan_connections", "Open websockets", registry=registry)
+        self.followers = Gauge("simultan_followers", "Who follow channels", registry=registry)
         self.started = Counter("simultan_started", "Sessions started", registry=registry)
         self.resumed = Counter("simultan_resumed", "Sessions resumed", registry=registry)
         self.heard = Counter("simultan_words_heard", "Source words taken", registry=registry)

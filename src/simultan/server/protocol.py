@@ -3,8 +3,8 @@
 One JSON object to a text frame, `type` and `seq` in each. docs/protocol.md says all; in short:
 
     client                                      server
-    start {threshold? pair? token? resume?}  -> started {session pair threshold layers heads limits
-                                                         resumed}
+    start {threshold? pair? token? channel?  -> started {session pair threshold layers heads limits
+           resume?}                                      resumed learned channel}
     words {text}                             -> write {text delay heads segment at}
                                                 read {words}         nothing more before more comes
                                                 end {words segment}  a source segment is translated
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -50,11 +51,13 @@ __all__ = [
     "Threshold",
     "Words",
     "Write",
+    "check_channel",
     "encode",
     "parse_client",
     "parse_server",
 ]
 
+_CHANNEL = re.compile("[A-Za-z0-9_-]{1,64}")
 GREATEST = 2**53 - 1  # the largest whole number that every JSON reader keeps exact
 
 CLOSE = {  # error code -> close code of the websocket
@@ -104,6 +107,7 @@ class Start:
     pair: str | None = None
     token: str | None = field(default=None, repr=False)
     resume: Resume | None = None
+    channel: str | None = None
 
 
 @dataclass(frozen=True)
@@ -180,6 +184,8 @@ class Started:
     heads: int
     limits: Limits
     resumed: bool
+    learned: bool = True  # whether a threshold changes anything
+    channel: str = ""  # where it can be followed
     seq: int = 0
     ack: int = 0
 
@@ -286,7 +292,9 @@ def parse_client(frame: str) -> ClientMessage:
         case "ack":
             return Ack(_number(fields, "ack"))
     given = {
-        name for name in ("threshold", "pair", "token", "resume") if fields.get(name) is not None
+        name
+        for name in ("threshold", "pair", "token", "resume", "channel")
+        if fields.get(name) is not None
     }
     resume = None
     if "resume" in given:
@@ -300,6 +308,7 @@ def parse_client(frame: str) -> ClientMessage:
         _text(fields, "pair") if "pair" in given else None,
         _text(fields, "token") if "token" in given else None,
         resume,
+        check_channel(fields["channel"]) if "channel" in given else None,
     )
 
 
@@ -319,6 +328,15 @@ def parse_server(frame: str) -> ServerMessage | None:
         fields["stats"] = Stats(**{k: v for k, v in fields["stats"].items() if k in names})
     message: ServerMessage = kind(**fields)
     return message
+
+
+def check_channel(name: object) -> str:
+    """The name, if it can be that of a channel."""
+    if not isinstance(name, str) or not _CHANNEL.fullmatch(name):
+        raise _malformed(
+            "channel must be 1 to 64 of the letters a to z and A to Z, digits, - and _"
+        )
+    return name
 
 
 def _load(frame: str) -> dict[str, Any]:

@@ -25,6 +25,8 @@ class Settings:
     idle_seconds: float = 600.0
     resume_seconds: float = 60.0
     window: int = 1024  # messages
+    max_followers: int = 64  # of all channels
+    heartbeat_seconds: float = 15.0  # to a follower when nothing is written
     slow_seconds: float = 10.0  # with a full window
     start_seconds: float = 10.0  # until the first message
     drain_seconds: float = 3.0  # to write what is left, when the server stops

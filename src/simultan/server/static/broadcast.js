@@ -1,16 +1,14 @@
-// Captions from the page to overlays in the same browser.
+// Captions from the page to overlays: in the same browser directly, elsewhere through the server.
 
 const NAME = "simultan.captions";
 const RECENT = 60; // words; a late overlay shows the last lines at once
 
 /** Page side: publish() after every write; a new overlay is answered at once. */
 export class Captions {
-  constructor(channel, transcript) {
-    Object.assign(this, { channel, transcript });
+  constructor(transcript) {
+    this.transcript = transcript;
     this.wire = new BroadcastChannel(NAME);
-    this.wire.onmessage = ({ data }) => {
-      if (data.hello && (!data.channel || data.channel === channel)) this.publish();
-    };
+    this.wire.onmessage = ({ data }) => data.hello && this.publish();
   }
 
   publish() {
@@ -18,15 +16,37 @@ export class Captions {
     const start = Math.max(0, writes.length - RECENT);
     const breaks = new Set(sentences.map(({ first }) => first));
     const words = writes.slice(start).map(({ text }, i) => ({ text, opens: breaks.has(start + i) }));
-    this.wire.postMessage({ channel: this.channel, start, words, lang: document.getElementById("target").lang });
+    this.wire.postMessage({ start, words, lang: document.getElementById("target").lang });
   }
 }
 
-/** Overlay side: onCaptions({start, words, lang}), from one page or from any. */
-export function listen(channel, onCaptions) {
+/** Overlay side: onCaptions({start, words, lang}), from any page of this browser. */
+export function listen(onCaptions) {
   const wire = new BroadcastChannel(NAME);
-  wire.onmessage = ({ data }) => {
-    if (data.words && (!channel || data.channel === channel)) onCaptions(data);
+  wire.onmessage = ({ data }) => data.words && onCaptions(data);
+  wire.postMessage({ hello: true });
+}
+
+/** Overlay side: the same, of a channel of the server; docs/protocol.md says what its events are. */
+export function follow(channel, token, onCaptions) {
+  const query = token ? `?token=${encodeURIComponent(token)}` : "";
+  const address = `v1/follow/${encodeURIComponent(channel)}${query}`;
+  let lang = "";
+  const connect = () => {
+    let start = 0; // from the beginning: what an earlier connection has shown goes
+    let segment = "";
+    const source = new EventSource(address);
+    source.addEventListener("following", ({ data }) => (lang = JSON.parse(data).pair.split("-")[1] ?? ""));
+    source.addEventListener("write", ({ data }) => {
+      const write = JSON.parse(data);
+      const place = `${write.session} ${write.segment}`;
+      onCaptions({ start: start++, words: [{ text: write.text, opens: place !== segment }], lang });
+      segment = place;
+    });
+    source.onerror = () => {
+      if (source.readyState !== EventSource.CLOSED) return; // it goes on by itself
+      setTimeout(connect, 3_000); // refused: there may be room later
+    };
   };
-  wire.postMessage({ hello: true, channel });
+  connect();
 }

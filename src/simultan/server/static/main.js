@@ -18,7 +18,7 @@ const $ = (id) => document.getElementById(id);
 const typing = $("typing");
 
 const transcript = new Transcript();
-let channel = Math.random().toString(36).slice(2, 10);
+let channel = crypto.getRandomValues(new Uint32Array(3)).reduce((text, part) => text + part.toString(36), "");
 let shift = 0; // seconds from the clock of this page to that of the file that was played
 let heard = 0;
 let sourceLanguage = "";
@@ -89,6 +89,14 @@ function showLayers(layers) {
   $("legend").replaceChildren(...items);
 }
 
+/** Where captions only are to be had; without a channel, in this browser alone. */
+function showOverlay(channel) {
+  const address = new URL(channel ? `overlay?channel=${channel}` : "overlay", location.href);
+  if (channel && stream.token) address.hash = new URLSearchParams({ token: stream.token });
+  $("overlay").href = address.href;
+  $("copy-overlay").hidden = !channel;
+}
+
 // A screen reader hears phrases, not single words.
 let unspoken = [];
 let speaking = null;
@@ -107,9 +115,11 @@ function announce(text) {
 // --- the stream ---
 
 const stream = new Stream(new URL("ws", location.href).href.replace(/^http/, "ws"), {
-  onStarted({ pair, layers }) {
+  onStarted({ pair, layers, learned, channel }) {
     showLanguages(pair);
     showLayers(layers);
+    $("slider").hidden = !learned;
+    showOverlay(channel);
     keep();
   },
   onWrite({ text, delay, heads, time }) {
@@ -354,6 +364,14 @@ $("copy").addEventListener("click", async () => {
     showNotice("copy", "The browser does not let the page copy. The translation is selected: press Ctrl+C.");
   }
 });
+$("copy-overlay").addEventListener("click", async () => {
+  try {
+    await navigator.clipboard.writeText($("overlay").href);
+    tell("Copied", $("copy-overlay"));
+  } catch {
+    showNotice("copy", `The overlay's address: ${$("overlay").href}`);
+  }
+});
 
 // --- across a reload ---
 
@@ -411,8 +429,8 @@ function showAll() {
 }
 
 restore();
-const captions = new Captions(channel, transcript);
-$("overlay").href = `overlay?channel=${channel}`;
+const captions = new Captions(transcript);
+stream.channel = channel;
 showThreshold();
 fitTyping();
 showFigures();

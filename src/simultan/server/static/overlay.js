@@ -1,6 +1,6 @@
 // The overlay: the last lines of what is being written. The address says how they look.
 
-import { listen } from "./broadcast.js";
+import { follow, listen } from "./broadcast.js";
 
 const query = new URLSearchParams(location.search);
 const box = document.getElementById("captions");
@@ -43,7 +43,7 @@ function add(text, opens) {
   } else line.classList.add("wide");
 }
 
-listen(query.get("channel"), ({ start, words, lang }) => {
+function show({ start, words, lang }) {
   if (start + words.length < shown) {
     shown = 0; // a new session
     box.replaceChildren();
@@ -57,4 +57,9 @@ listen(query.get("channel"), ({ start, words, lang }) => {
   box.classList.remove("quiet");
   clearTimeout(silence);
   if (quiet) silence = setTimeout(() => box.classList.add("quiet"), quiet * 1_000);
-});
+}
+
+// The token stands after the #: what stands there is not sent with the page's address.
+const token = new URLSearchParams(location.hash.slice(1)).get("token");
+if (query.has("channel")) follow(query.get("channel"), token, show);
+else listen(show);

@@ -20,6 +20,7 @@ export class Stream {
     this.url = url;
     this.threshold = 0.5;
     this.token = null;
+    this.channel = null; // where overlays elsewhere can follow
     this.base = 0;
     this.queue = []; // words and ends of sentences that are not sent yet
     this.attempt = 0;
@@ -96,7 +97,7 @@ export class Stream {
     socket.onopen = () => {
       const start = { type: "start", seq: 0 };
       if (this.session) start.resume = { session: this.session, last: this.last };
-      else start.threshold = this.threshold;
+      else Object.assign(start, { threshold: this.threshold, channel: this.channel });
       if (this.token) start.token = this.token;
       socket.send(JSON.stringify(start));
     };
@@ -267,7 +268,8 @@ export class Stream {
 
   send(message) {
     this.unacknowledged = 0;
-    this.socket?.send(JSON.stringify({ ...message, ack: this.last }));
+    if (this.socket?.readyState !== WebSocket.OPEN) return; // it closes: what has a number is kept
+    this.socket.send(JSON.stringify({ ...message, ack: this.last }));
   }
 
   // --- across a reload ---

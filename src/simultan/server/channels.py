@@ -1,0 +1,156 @@
+"""Channels: a stream that has named one can be followed by others, who only read.
+
+Events are made once for all followers, as server-sent events. A follower has a queue of bounded
+length: who reads too slowly loses its place, is told so, and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from simultan.server.protocol import End, Finished, Numbered, ProtocolError, Write
+
+__all__ = ["Channels", "Follower"]
+
+RECENT = 100  # events; who comes late sees the last lines at once
+QUEUE = 256  # events that wait for one follower
+
+
+class Follower:
+    """One who reads a channel: iterate over its events, ready to be sent."""
+
+    def __init__(self, first: list[str], heartbeat: float) -> None:
+        self.queue: asyncio.Queue[str | None] = asyncio.Queue()
+        for event in first:
+            self.queue.put_nowait(event)
+        self.heartbeat = heartbeat
+        self.task = asyncio.current_task()
+        self.over: float | None = None  # since when there has been nothing more to come
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        while True:
+            try:
+                event = await asyncio.wait_for(self.queue.get(), self.heartbeat)
+            except TimeoutError:
+                event = ": still here\n\n"  # a comment, so that nobody takes the line for dead
+            if event is None:
+                return
+            yield event
+
+    def take(self, event: str) -> bool:
+        """One more event; False: it was one too many, this follower is out."""
+        if self.queue.qsize() < QUEUE + RECENT:
+            self.queue.put_nowait(event)
+            return True
+        self.end(_event("lost", {"code": "slow-reader", "message": "too much was not read"}))
+        return False
+
+    def end(self, last: str) -> None:
+        """This, and no more; of what waits nothing is sent."""
+        while not self.queue.empty():
+            self.queue.get_nowait()
+        self.over = time.monotonic()
+        for event in (last, None):
+            self.queue.put_nowait(event)
+
+
+@dataclass
+class Channel:
+    """One name: the stream that has it now, who follows, and what happened last."""
+
+    owner: str | None = None  # its session
+    sessions: int = 0  # that had it, one after the other
+    number: int = 0  # of the last event
+    recent: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=RECENT))
+    followers: set[Follower] = field(default_factory=set)
+
+    def tell(self, kind: str, **data: Any) -> None:
+        self.number += 1
+        event = _event(kind, {"session": self.sessions, **data}, self.number)
+        self.recent.append((self.number, event))
+        self.followers = {follower for follower in self.followers if follower.take(event)}
+
+
+class Channels:
+    """All channels of a server. One without stream and followers is forgotten."""
+
+    def __init__(self, pair: str, most: int, heartbeat: float) -> None:
+        self.pair, self.most, self.heartbeat = pair, most, heartbeat
+        self.channels: dict[str, Channel] = {}
+        self.followers: set[Follower] = set()  # all that are connected
+
+    def open(self, name: str, session: str) -> None:
+        """This session has the channel now; what an earlier one writes is no longer told."""
+        channel = self.channels.setdefault(name, Channel())
+        channel.owner = session
+        channel.sessions += 1
+        channel.tell("started", pair=self.pair)
+
+    def publish(self, name: str, session: str, message: Numbered) -> None:
+        channel = self.channels.get(name)
+        if channel is None or channel.owner != session:
+            return
+        match message:
+            case Write(text, delay, _, segment, at):
+                channel.tell("write", text=text, delay=delay, segment=segment, at=at)
+            case End(words, segment):
+                channel.tell("end", words=words, segment=segment)
+            case Finished():
+                self.close(name, session)
+
+    def close(self, name: str, session: str) -> None:
+        """The session is over; its followers wait for the next one."""
+        channel = self.channels.get(name)
+        if channel is not None and channel.owner == session:
+            channel.owner = None
+            channel.tell("finished")
+            self._forget(name)
+
+    def follow(self, name: str, last: int | None) -> Follower:
+        """From event `last` on, if it is known; else from the last lines on."""
+        if len(self.followers) >= self.most:
+            raise ProtocolError("busy", "no place for another follower; try later")
+        channel = self.channels.setdefault(name, Channel())
+        live = channel.owner is not None
+        first = [_event("following", {"channel": name, "pair": self.pair, "live": live})]
+        seen = last if last is not None and last <= channel.number else 0
+        first += [event for number, event in channel.recent if number > seen]
+        follower = Follower(first, self.heartbeat)
+        channel.followers.add(follower)
+        self.followers.add(follower)
+        return follower
+
+    def leave(self, name: str, follower: Follower) -> None:
+        self.followers.discard(follower)
+        channel = self.channels.get(name)
+        if channel is not None:
+            channel.followers.discard(follower)
+            self._forget(name)
+
+    def stop(self) -> None:
+        """The server goes: followers hear of it."""
+        for follower in self.followers:
+            follower.end(_event("going-away", {}))
+
+    def look(self, now: float, slow: float) -> None:
+        """Who does not even read that it is over is cut off."""
+        for follower in self.followers:
+            if follower.over is not None and now - follower.over > slow and follower.task:
+                follower.task.cancel()
+
+    def _forget(self, name: str) -> None:
+        channel = self.channels[name]
+        if channel.owner is None and not channel.followers:
+            del self.channels[name]
+
+
+def _event(kind: str, data: dict[str, Any], number: int | None = None) -> str:
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    known = "" if number is None else f"id: {number}\n"
+    return f"event: {kind}\n{known}data: {text}\n\n"
