@@ -9,6 +9,7 @@ import lzma
 import os
 import signal
 import threading
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from simultan.config import ConfigError
 from simultan.data.corpus import prepare
 from simultan.data.sources import TextPair
 from simultan.data.toy import write_toy
-from simultan.reproduce import experiment, plan, record
+from simultan.reproduce import experiment, plan, record, workers
 from simultan.reproduce.deadline import Deadline
 from simultan.reproduce.experiment import Options, reproduce
 from simultan.reproduce.plan import Point
@@ -125,7 +126,9 @@ def finished(toy, corpus, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
     lines: list[str] = []
     chosen = options(folder, corpus, jobs=1, revision="abc", command="simultan reproduce toy")
-    summary = reproduce(toy, toy.select(), chosen, lines.append)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experiment, "SHARES", 2)
+        summary = reproduce(toy, toy.select(), chosen, lines.append)
     assert not summary.failed, lines
     assert sorted(summary.done) == sorted(run.name for run in toy.runs)
     assert not summary.left
@@ -341,6 +344,38 @@ def test_time_that_is_over_ends_training_and_a_stray_signal_of_ours_means_nothin
     with Deadline() as deadline:
         os.kill(os.getpid(), signal.SIGTERM)
         assert deadline.is_over()
+
+
+def test_workers_finish_what_they_have_begun(monkeypatch):
+    monkeypatch.setattr(workers, "_process", lambda device: ThreadPoolExecutor(1))
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(device):
+        if device != "cpu":
+            raise RuntimeError("no such device")
+        begun.set()
+        assert go_on.wait(20)
+        return "done"
+
+    lines: list[str] = []
+    crew = workers.Workers("cpu", lines.append, lambda: False)
+    crew.add(1, "nowhere")  # gives up, and hands back what it had
+    first = crew.submit(work)
+    while not lines:
+        pass
+    assert "gives up" in lines[0]
+    crew.add(1, "cpu")
+    assert begun.wait(20)
+    second = crew.submit(work)
+    closing = threading.Thread(target=crew.close)
+    closing.start()
+    while not second.cancelled():
+        pass
+    go_on.set()
+    closing.join()
+    assert first.result() == "done"
+    with pytest.raises(CancelledError):
+        crew.submit(work)
 
 
 def test_choosing_a_checkpoint():

@@ -634,7 +634,6 @@ def reproduce_verb(
     jobs: Annotated[
         int, typer.Option(min=-1, help="Processes that measure; 0: this one; -1: all cores but 3.")
     ] = 0,
-    rows: Annotated[int, typer.Option(min=1, help="Sentences translated side by side.")] = 64,
     scale: Annotated[float, typer.Option(help="Shorten every run to this share.")] = 1.0,
     tiny: Annotated[bool, typer.Option("--tiny", help="Tiny models: does every run run?")] = False,
     redo: Annotated[bool, typer.Option("--redo", help="Again, from the start.")] = False,
@@ -665,7 +664,6 @@ def reproduce_verb(
         tiny=tiny,
         device=device,
         jobs=max(1, (os.cpu_count() or 1) - 3) if jobs < 0 else jobs,
-        rows=rows,
         redo=redo,
         scale=scale,
         revision=revision or revision_of(plan.folder),

@@ -6,7 +6,6 @@ others go on. All runs share a process, so that what is compiled for one serves 
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import shutil
@@ -14,9 +13,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
-from multiprocessing import get_context
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +27,9 @@ from simultan.config import Config
 from simultan.reproduce import record
 from simultan.reproduce.corpora import prepared_folder
 from simultan.reproduce.deadline import Deadline
-from simultan.reproduce.measure import (
-    Measured,
-    Task,
-    measure_losses,
-    measure_set,
-    start_worker,
-    write_predictions,
-)
-from simultan.reproduce.plan import Plan, PlannedRun, Point
+from simultan.reproduce.measure import Losses, Measured, Score, Share, write_predictions
+from simultan.reproduce.plan import Plan, PlannedRun
+from simultan.reproduce.workers import Workers
 from simultan.train.folder import RunFolder
 from simultan.train.loop import fit, seed
 
@@ -49,6 +41,8 @@ TINY = (  # every run in a second or two: shows that it loads, trains and transl
     "train.average=1", "data.batch_tokens=600", "data.max_length=40",
 )  # fmt: skip
 VALIDATED = 500  # sentences of the validation set that choose among checkpoints
+SHARES = 5  # of a set: the more, the sooner the last run is measured
+HELPERS = 3  # processes on the device once nothing is trained any more
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,6 @@ class Options:
     tiny: bool = False
     device: str = ""
     jobs: int = 0  # processes that measure; 0: this one does, on the training's device
-    rows: int = 64
     redo: bool = False
     scale: float = 1.0
     revision: str = ""
@@ -97,7 +90,7 @@ class _Experiment:
         self.summary = Summary()
         self.lock = threading.Lock()
         self._say = say
-        self.pool: ProcessPoolExecutor | None = None
+        self.workers = Workers(self.device, self.say, deadline.is_over)
         # each set of heads and each policy is one more version of the same compiled code
         torch._dynamo.config.recompile_limit = 64
 
@@ -106,27 +99,24 @@ class _Experiment:
             self._say(f"[{self.deadline.elapsed():6.1f} s] {text}")
 
     def run(self, runs: Sequence[PlannedRun]) -> Summary:
+        self.workers.add(self.options.jobs, "cpu")
         measuring: list[Future[None]] = []
-        with contextlib.ExitStack() as stack:
-            if self.options.jobs:
-                self.pool = ProcessPoolExecutor(
-                    self.options.jobs, mp_context=get_context("spawn"), initializer=start_worker
-                )
-            threads = stack.enter_context(ThreadPoolExecutor(max(1, len(runs))))
+        with ThreadPoolExecutor(max(1, len(runs))) as threads:
             try:
                 for run in self._measured_first(runs):
                     ready = self._prepare(run)
                     if ready is None:
                         continue
-                    if self.pool is None:
-                        self._finish(run, *ready)
-                    else:
+                    if self.options.jobs:
                         measuring.append(threads.submit(self._finish, run, *ready))
+                    else:
+                        self._finish(run, *ready)
+                if self.options.jobs and self.device != "cpu" and self.workers.backlog():
+                    self.workers.add(HELPERS, self.device)
                 while wait(measuring, timeout=0.5).not_done and not self.deadline.is_over():
                     pass
             finally:
-                if self.pool is not None:  # what a worker has begun is finished
-                    self.pool.shutdown(wait=True, cancel_futures=True)
+                self.workers.close()
         return self.summary
 
     def _measured_first(self, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
@@ -255,31 +245,32 @@ class _Experiment:
 
     def _measure(self, run: PlannedRun, corpus: Path, facts: dict[str, Any]) -> dict[str, Any]:
         candidates = self._candidates(run)
+        place = self.options.out / "measured" / run.name
+        if self.options.redo:
+            shutil.rmtree(place, ignore_errors=True)
         validated: dict[str, dict[str, Any]] = {}
-        if len(candidates) > 1:
-            found = self._all(
-                run,
-                {
-                    f"candidate-{name}": self._task(run, corpus, folder, "valid", VALIDATED)
-                    for name, folder in candidates.items()
-                },
-            )
-            validated = {name: found[f"candidate-{name}"].scores for name in candidates}
+        if len(candidates) > 1:  # compared at the run's first point
+            logs = place / "candidates"
+            shares = {
+                name: Share(logs / name, folder, corpus, "valid", run.points[0], VALIDATED)
+                for name, folder in candidates.items()
+            }
+            found = self._all(run, shares)
+            validated = {name: measured.scores for name, measured in found.items()}
         chosen, inside = record.choose(validated, run.dal_range) if validated else ("final", True)
         folder = candidates[chosen]
-        tasks = {
-            f"{split}{'@' if point.name else ''}{point.name}": self._task(
-                run, corpus, folder, split, 0, point
-            )
+        shares = {
+            f"{split}@{point.name}": Share(place / split, folder, corpus, split, point)
             for point in run.points
             for split in ("valid", "test")
         }
-        losses = self._submit(measure_losses, self._task(run, corpus, folder, "valid", 0))
-        found = self._all(run, tasks)
+        work = Losses(folder, corpus, 20 if self.options.tiny else 0)
+        losses = self.workers.submit(work)
+        found = self._all(run, shares)
         points = []
         for point in run.points:
             suffix = f"@{point.name}" if point.name else ""
-            valid, test = found[f"valid{suffix}"], found[f"test{suffix}"]
+            valid, test = (found[f"{split}@{point.name}"] for split in ("valid", "test"))
             points.append({"point": point.name, "valid": valid.scores, "test": test.scores})
             if run.predictions:
                 name = f"{run.name}{suffix}".replace(":", "-").replace(",", "-")
@@ -303,7 +294,6 @@ class _Experiment:
             "corpus": run.corpus,
             "updates": facts.get("updates", 0),
             "train_seconds": facts.get("seconds", 0.0),
-            "measure_seconds": sum(m.seconds for m in found.values()),
             "machine": facts.get("machine", {}),
             "candidates": validated,
             "chosen": chosen,
@@ -322,50 +312,26 @@ class _Experiment:
             found |= {str(u): folder.checkpoint(u) for u in folder.updates()[-run.candidates :]}
         return found
 
-    def _task(
-        self,
-        run: PlannedRun,
-        corpus: Path,
-        model: Path,
-        split: str,
-        sentences: int,
-        point: Point | None = None,
-    ) -> Task:
-        device = "cpu" if self.options.jobs else self.device
+    def _all(self, run: PlannedRun, shares: dict[str, Share]) -> dict[str, Measured]:
+        """Measure sets in shares; what an earlier call has translated is not done again."""
+        count = SHARES if self.options.jobs and not self.options.tiny else 1
+        sets: dict[str, tuple[Path, ...]] = {}
+        futures: list[Future[None]] = []
+        for name, share in shares.items():
+            suffix = share.point.name.replace(":", "-")
+            logs = tuple(
+                share.log.with_name(f"{share.log.name}@{suffix}.{i}") for i in range(count)
+            )
+            sets[name] = logs
+            limit = 4 if self.options.tiny else share.sentences
+            for index, log in enumerate(logs):
+                part = replace(share, log=log, sentences=limit, index=index, count=count)
+                futures.append(self.workers.submit(part))
+        for future in futures:
+            future.result()
         tokenized = self.plan.corpora[run.corpus].tokenized
-        # a run's own points say how it is used; candidates are compared at the first of them
-        chosen = point or run.points[0]
-        limit = 4 if self.options.tiny else sentences
-        rows = self.options.rows
-        return Task(model, corpus, split, chosen, tokenized, limit, rows, device)
-
-    def _all(self, run: PlannedRun, tasks: dict[str, Task]) -> dict[str, Measured]:
-        """Measure everything, but for what an earlier call has measured."""
-        folder = self.options.out / "measured" / run.name
-        futures: dict[str, Future[Measured]] = {}
-        found: dict[str, Measured] = {}
-        for name, task in tasks.items():
-            known = record.read_measured(folder / name)
-            if known is not None and not self.options.redo:
-                found[name] = known
-            else:
-                futures[name] = self._submit(measure_set, task)
-        for name, future in futures.items():
-            found[name] = future.result()
-            record.write_measured(folder / name, found[name])
-        return found
-
-    def _submit(self, function: Callable[[Task], Any], task: Task) -> Future[Any]:
-        if self.pool is not None:
-            try:
-                return self.pool.submit(function, task)
-            except RuntimeError as error:  # it is being shut down
-                raise CancelledError from error
-        future: Future[Any] = Future()
-        if self.deadline.is_over():
-            raise CancelledError
-        future.set_result(function(task))
-        return future
+        scores = {name: self.workers.submit(Score(logs, tokenized)) for name, logs in sets.items()}
+        return {name: future.result() for name, future in scores.items()}
 
     # -- what became of it
 

@@ -1,6 +1,7 @@
 """What is measured of a trained model: quality and latency of a set, losses on validation.
 
-These run in worker processes, on one thread each, while the device goes on training.
+A set is translated in shares, each into its own log, so that several workers take part and
+nothing is done twice if they are stopped; then it is scored from the logs alone.
 """
 
 from __future__ import annotations
@@ -8,8 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import lzma
-import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,95 +20,104 @@ from simultan import checkpoint, losses
 from simultan.config import DataConfig
 from simultan.data.batching import Batches, Corpus
 from simultan.evaluation.evaluate import translate_set
-from simultan.evaluation.instances import Instance, read_lines
+from simultan.evaluation.instances import Instance, read_lines, read_log, write_log
 from simultan.evaluation.scores import score
-from simultan.model import memory
 from simultan.reproduce.plan import Point
 
-__all__ = ["Measured", "Task", "measure_losses", "measure_set", "start_worker", "write_predictions"]
+__all__ = ["Losses", "Measured", "Score", "Share", "write_predictions"]
 
 LEFT_OUT = {"system", "words_per_second", "al_ca", "chrf_signature"}
 LEFT_OUT |= {"seconds_per_source_word", "seconds_per_target_word"}  # of a machine doing more
 
 
 @dataclass(frozen=True)
-class Task:
-    """A model, a prepared corpus, and how to translate."""
+class Share:
+    """Translate every `count`-th sentence of a set, as it would be spoken, into a log."""
 
+    log: Path
     model: Path
     corpus: Path
     split: str
     point: Point = field(default_factory=Point)
-    tokenized: bool = True
-    sentences: int = 0  # evenly through the set; 0: all of them
-    rows: int = 64
-    device: str = "cpu"
+    sentences: int = 0  # of the set, evenly through it; 0: all
+    index: int = 0  # this is the share that begins with this sentence
+    count: int = 1
+
+    def __call__(self, device: str) -> None:
+        if self.log.exists():
+            return
+        sources, references = (
+            read_lines(self.corpus / f"{self.split}.{side}.txt") for side in ("source", "target")
+        )
+        every = max(1, len(sources) // (self.sentences or len(sources)))
+        chosen = list(range(0, len(sources), every))[self.index :: self.count]
+        instances = translate_set(
+            simultan.load(self.model, device=device),
+            [sources[i] for i in chosen],
+            [references[i] for i in chosen],
+            rows=32 if device == "cpu" else 512,
+            threshold=self.point.threshold,
+            k=self.point.k,
+            rule=self.point.rule,
+            beam=self.point.beam,
+        )
+        pairs = zip(chosen, instances, strict=True)
+        write_log(self.log, [dataclasses.replace(i, index=index) for index, i in pairs])
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The scores of a set, the time they took, and its translations as a compressed file."""
+    """The scores of a set, and its translations as a compressed file."""
 
     scores: dict[str, float | str | None]
-    seconds: float
     predictions: bytes
 
 
-def start_worker() -> None:
-    """A worker leaves the device and the other cores to others."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    os.nice(5)
-    torch.set_num_threads(1)
-    memory.keep()
+@dataclass(frozen=True)
+class Score:
+    """Score a set from the logs of its shares."""
+
+    logs: tuple[Path, ...]
+    tokenized: bool = True
+
+    def __call__(self, device: str) -> Measured:
+        instances = [instance for log in self.logs for instance in read_log(log)]
+        instances.sort(key=lambda instance: instance.index)
+        scores = dataclasses.asdict(score(instances, tokenized=self.tokenized))
+        kept = {key: value for key, value in scores.items() if key not in LEFT_OUT}
+        return Measured(kept, _packed(instances))
 
 
-def measure_set(task: Task) -> Measured:
-    """Translate a set as it would be spoken, and score it."""
-    sources, references = (
-        read_lines(task.corpus / f"{task.split}.{side}.txt") for side in ("source", "target")
-    )
-    every = max(1, len(sources) // (task.sentences or len(sources)))
-    start = time.perf_counter()
-    translator = simultan.load(task.model, device=task.device)
-    instances = translate_set(
-        translator,
-        sources[::every],
-        references[::every],
-        rows=task.rows,
-        threshold=task.point.threshold,
-        k=task.point.k,
-        rule=task.point.rule,
-        beam=task.point.beam,
-    )
-    seconds = time.perf_counter() - start
-    scores = dataclasses.asdict(score(instances, tokenized=task.tokenized))
-    kept = {key: value for key, value in scores.items() if key not in LEFT_OUT}
-    return Measured(kept, seconds, _packed(instances))
-
-
-def measure_losses(task: Task) -> dict[str, float]:
+@dataclass(frozen=True)
+class Losses:
     """NLL per token, L_avg and L_var per sentence of the validation set, teacher-forced."""
-    model, config, _ = checkpoint.load_model(task.model, task.device)
-    data = DataConfig(batch_tokens=4_000, max_length=256)
-    corpus = Corpus(task.corpus, task.split)
-    total = losses.LossTerms(*[torch.zeros(())] * len(losses.LossTerms._fields))
-    with torch.inference_mode():
-        for batch in Batches(corpus, data, shuffle=False, epochs=1, prefetch=0):
-            terms = losses.terms(model, batch.to(task.device), config.loss)
-            pairs = zip(total, terms, strict=True)
-            total = losses.LossTerms(*(one + other.double().cpu() for one, other in pairs))
-            if task.sentences and total.sentences >= task.sentences:
-                break
-    found = {"nll": float(total.nll / total.tokens)}
-    if model.policy.learned:
-        found["l_avg"] = float(total.latency_average / total.sentences)
-        found["l_var"] = float(total.latency_variance / total.sentences)
-    return found
+
+    model: Path
+    corpus: Path
+    sentences: int = 0  # about so many; 0: all
+
+    def __call__(self, device: str) -> dict[str, float]:
+        model, config, _ = checkpoint.load_model(self.model, device)
+        # Few tokens to a batch: only a set of many batches is cut into many shapes.
+        data = DataConfig(batch_tokens=800, max_length=256, length_step=4)
+        batches = Batches(Corpus(self.corpus, "valid"), data, epochs=1, prefetch=0)
+        total = losses.LossTerms(*[torch.zeros(())] * len(losses.LossTerms._fields))
+        with torch.inference_mode():
+            for batch in batches:
+                terms = losses.terms(model, batch.to(device), config.loss)
+                pairs = zip(total, terms, strict=True)
+                total = losses.LossTerms(*(one + other.double().cpu() for one, other in pairs))
+                if self.sentences and total.sentences >= self.sentences:
+                    break
+        found = {"nll": float(total.nll / total.tokens)}
+        if model.policy.learned:
+            found["l_avg"] = float(total.latency_average / total.sentences)
+            found["l_var"] = float(total.latency_variance / total.sentences)
+        return found
 
 
 def write_predictions(path: Path, packed: bytes) -> None:
-    """Write what measure_set() packed: a log that `simultan score` reads, without any text of
-    the corpus."""
+    """Write what a Score packed: a log that `simultan score` reads, without text of the corpus."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     part.write_bytes(packed)

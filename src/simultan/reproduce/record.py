@@ -1,4 +1,4 @@
-"""What is written down of a run: results, the log of runs, what was measured so far."""
+"""What is written down of a run: results and the log of runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from simultan.evaluation.instances import write_text
-from simultan.reproduce.measure import Measured
 
 __all__ = [
     "append_log",
@@ -21,10 +20,8 @@ __all__ = [
     "line",
     "machine",
     "read",
-    "read_measured",
     "revision",
     "write",
-    "write_measured",
     "write_text",
 ]
 
@@ -46,24 +43,6 @@ def read(path: Path) -> dict[str, Any]:
 
 def write(path: Path, table: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(table, indent=1, ensure_ascii=False) + "\n")
-
-
-def write_measured(stem: Path, measured: Measured) -> None:
-    """Scores and translations of a set, until the whole run has been measured."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    stem.with_name(stem.name + ".xz").write_bytes(measured.predictions)
-    write(
-        stem.with_name(stem.name + ".json"),
-        {"scores": measured.scores, "seconds": measured.seconds},
-    )
-
-
-def read_measured(stem: Path) -> Measured | None:
-    table = read(stem.with_name(stem.name + ".json"))
-    if not table:
-        return None
-    packed = stem.with_name(stem.name + ".xz").read_bytes()
-    return Measured(table["scores"], table["seconds"], packed)
 
 
 def choose(
