@@ -1,14 +1,16 @@
 """Serving on two cores: how many live streams a server holds, with batching and without.
 
-    python benchmarks/serving.py [--model DIR] [--int8] [--seconds S] [--most N] [--soak SECONDS]
-                                 [--json FILE]
+    python benchmarks/serving.py [--model NAME] [--int8] [--seconds S] [--most N] [--json FILE]
+    python benchmarks/serving.py --soak 600 [--streams N]
 
 Each stream says 2.5 words a second. Streams are added until the 95th percentile of the time from a
 word sent to the words received that waited for it passes 300 ms; the server runs in a process of
-its own, once with batching and once taking one row at a time, and the load comes from this one.
-Without --model: 6+6 layers, width 512, with random weights but for what makes the run realistic
-(benchmarks/streaming.py). --soak holds 80% of what batching holds and looks at the memory. The last
-line is the ratio that decides.
+its own, as `simultan serve` does on two cores (one thread computes), once with batching and once
+taking one row at a time. The load comes from this process, which needs a tenth of a core.
+The model: --model, a folder or a name; else the one called de-en, if this installation has it;
+else, and with --model random, 6+6 layers, width 512, with random weights but for what makes the run
+realistic (benchmarks/streaming.py). --soak holds 80% of what batching holds, or --streams, for so
+many seconds and watches memory and errors. The last line is the ratio, or the verdict.
 """
 
 from __future__ import annotations
@@ -32,6 +34,10 @@ RATE = 2.5  # words a second
 MOST_SECONDS = 0.3
 SENTENCE = 24  # words
 START = '{"type":"start","seq":0}'
+RANDOM = "random"
+BOXED = "de-en"
+TALK = Path(__file__).parents[1] / "src" / "simultan" / "talk.de.txt"
+GROWTH = 1.02  # of the memory, from the first quarter of a soak to the last
 
 
 # --- the server's process ---
@@ -47,9 +53,8 @@ def run_server(options: argparse.Namespace) -> None:
 
     torch.set_num_threads(1)
     kind = "int8" if options.int8 else None
-    if options.model:
-        translator = simultan.load(options.model)
-        translator.model.prepare_inference(kind)
+    if options.model != RANDOM:
+        translator = simultan.load(options.model, quantize=kind)
     else:
         from streaming import SHAPE, diagonal_model, make_codec
 
@@ -71,7 +76,7 @@ class Server:
             port = probe.getsockname()[1]
         command = [sys.executable, __file__, "--server", "on" if batching else "off"]
         command += ["--port", str(port), "--most", str(options.most)]
-        command += ["--model", options.model] * bool(options.model) + ["--int8"] * options.int8
+        command += ["--model", options.model] + ["--int8"] * options.int8
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         self.url = f"ws://127.0.0.1:{port}/ws"
         until = time.monotonic() + 120
@@ -105,13 +110,18 @@ class Load:
     """What a number of streams have seen."""
 
     waits: list[float] = field(default_factory=list)  # seconds, for each write
+    times: list[float] = field(default_factory=list)  # when it came
     errors: list[str] = field(default_factory=list)
     busy: float = 0.0  # cores the server used
     others: float = 0.0  # cores that neither it nor this process used
 
     @property
     def p95(self) -> float:
-        return statistics.quantiles(self.waits, n=20)[-1] if len(self.waits) > 20 else 0.0
+        return p95(self.waits)
+
+
+def p95(waits: list[float]) -> float:
+    return statistics.quantiles(waits, n=20)[-1] if len(waits) > 20 else 0.0
 
 
 def source_words(options: argparse.Namespace, seed: int) -> list[str]:
@@ -144,6 +154,7 @@ async def speak(
                     last = message["seq"] or last
                     if message["type"] == "write" and sent[message["delay"]] > begin:
                         load.waits.append(now - sent[message["delay"]])
+                        load.times.append(now)
                     elif message["type"] in ("error", "going-away"):
                         load.errors.append(message.get("code", "going-away"))
 
@@ -168,10 +179,13 @@ async def speak(
 
 
 async def run_load(
-    server: Server, options: argparse.Namespace, streams: int, seconds: float
-) -> Load:
+    server: Server,
+    options: argparse.Namespace,
+    streams: int,
+    seconds: float,
+    load: Load,
+) -> None:
     """So many streams; they come in over the time of a sentence, all at different places."""
-    load = Load()
     coming = SENTENCE / RATE
     begin = time.monotonic() + coming + 1
     tasks = []
@@ -187,7 +201,6 @@ async def run_load(
     everyone, load.busy, ours = ((b - a) / seconds for a, b in zip(before, after, strict=True))
     load.others = max(0.0, everyone - load.busy - ours)
     await asyncio.gather(*tasks)
-    return load
 
 
 def all_seconds() -> float:
@@ -202,7 +215,8 @@ def holds(server: Server, options: argparse.Namespace, streams: int, label: str)
 
 
 def attempt(server: Server, options: argparse.Namespace, streams: int, label: str) -> bool:
-    load = asyncio.run(run_load(server, options, streams, options.seconds))
+    load = Load()
+    asyncio.run(run_load(server, options, streams, options.seconds, load))
     fine = load.p95 <= MOST_SECONDS and not load.errors and len(load.waits) > 0
     print(
         f"  {label}: {streams:4d} streams  p95 {load.p95 * 1e3:7.1f} ms"
@@ -229,42 +243,64 @@ def count_held(server: Server, options: argparse.Namespace, begin: int, label: s
     return low
 
 
-def soak(server: Server, options: argparse.Namespace, streams: int) -> dict[str, float]:
-    """Hold so many streams and watch the memory."""
+def soak(server: Server, options: argparse.Namespace, streams: int) -> dict[str, object]:
+    """Hold so many streams; memory, waits and errors over time, and whether all is well."""
+    load = Load()
+    sizes: list[tuple[float, float]] = []
 
-    async def run() -> tuple[Load, list[float]]:
-        sizes: list[float] = []
+    async def watch() -> None:
+        told = time.monotonic()
+        while True:
+            now = time.monotonic()
+            sizes.append((now, server.memory_mib()))
+            if now - told >= max(10.0, options.soak / 10):
+                recent = [w for w, t in zip(load.waits, load.times, strict=True) if t > told]
+                print(
+                    f"  {now - sizes[0][0]:5.0f} s  memory {sizes[-1][1]:8.1f} MiB"
+                    f"  p95 {p95(recent) * 1e3:6.1f} ms  errors {len(load.errors)}",
+                    flush=True,
+                )
+                told = now
+            await asyncio.sleep(2)
 
-        async def watch() -> None:
-            while True:
-                sizes.append(server.memory_mib())
-                await asyncio.sleep(2)
-
+    async def run() -> None:
         watching = asyncio.create_task(watch())
-        load = await run_load(server, options, streams, options.soak)
+        await run_load(server, options, streams, options.soak, load)
         watching.cancel()
-        return load, sizes[len(sizes) // 10 :]
 
-    load, sizes = asyncio.run(run())
-    quarter = max(1, len(sizes) // 4)
-    first, last = statistics.mean(sizes[:quarter]), statistics.mean(sizes[-quarter:])
-    print(
-        f"soak of {options.soak:g} s with {streams} streams: p95 {load.p95 * 1e3:.1f} ms,"
-        f" errors {len(load.errors)}, memory {first:.1f} MiB in the first quarter,"
-        f" {last:.1f} MiB in the last"
+    print(f"soak: {options.soak:g} s with {streams} streams", flush=True)
+    asyncio.run(run())
+    begin = (
+        sizes[0][0] + SENTENCE / RATE + 1 + options.soak / 10
+    )  # all are there, caches have grown
+    steady = [size for now, size in sizes if now >= begin] or [sizes[-1][1]]
+    quarter = max(1, len(steady) // 4)
+    first, last = statistics.mean(steady[:quarter]), statistics.mean(steady[-quarter:])
+    wrong = [f"{len(load.errors)} errors ({', '.join(sorted(set(load.errors)))})"] * bool(
+        load.errors
     )
-    return {"errors": len(load.errors), "first_mib": first, "last_mib": last, "p95": load.p95}
+    wrong += ["memory grows"] * (last > GROWTH * first) + ["nothing was written"] * (not load.waits)
+    print(
+        f"soak: p95 {load.p95 * 1e3:.1f} ms, {len(load.waits)} writes, {len(load.errors)} errors,"
+        f" memory {first:.1f} MiB in the first quarter, {last:.1f} in the last"
+        f" ({100 * (last / first - 1):+.2f}%)  others {load.others:.2f} cores"
+    )
+    print(f"soak: {'FAILED: ' + '; '.join(wrong) if wrong else 'held: no error, memory is flat'}")
+    return {
+        "streams": streams, "seconds": options.soak, "errors": len(load.errors), "p95": load.p95,
+        "first_mib": first, "last_mib": last, "mib": [size for _, size in sizes], "held": not wrong,
+    }  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--model", default="", help="a model's folder")
+    parser.add_argument("--model", default="", help=f"a folder, a name, or {RANDOM!r}")
     parser.add_argument("--text", type=Path, help="its source text, a sentence to a line")
     parser.add_argument("--int8", action="store_true")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     parser.add_argument("--begin", type=int, default=32, help="streams to begin with")
-    parser.add_argument("--most", type=int, default=192, help="streams, and rows of the server")
-    parser.add_argument("--soak", type=float, default=0.0)
+    parser.add_argument("--most", type=int, default=320, help="streams, and rows of the server")
+    parser.add_argument("--soak", type=float, default=0.0, help="seconds")
     parser.add_argument("--streams", type=int, default=0, help="soak with so many, nothing else")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--server", choices=["on", "off"], help=argparse.SUPPRESS)
@@ -273,9 +309,13 @@ def main() -> None:
     if options.server:
         run_server(options)
         return
-    if options.model and not options.text:
+    options.model = options.model or default_model()
+    if options.model == BOXED and not options.text:
+        options.text = TALK
+    if options.model != RANDOM and not options.text:
         raise SystemExit("--model needs --text: sentences of its source language")
-    figures: dict[str, object] = {}
+    print(f"model {options.model}, {'int8' if options.int8 else 'float32'}", flush=True)
+    figures: dict[str, object] = {"model": options.model, "int8": options.int8}
     held = {True: 0, False: 0}
     for batching in (True, False):
         server = Server(options, batching)
@@ -289,14 +329,25 @@ def main() -> None:
                 figures["soak"] = soak(server, options, streams)
         finally:
             server.stop()
-        if options.streams:
-            return
-    ratio = held[True] / max(1, held[False])
-    figures |= {"batching": held[True], "one row at a time": held[False], "ratio": ratio}
+        if options.soak:
+            break
+    if not options.soak:
+        ratio = held[True] / max(1, held[False])
+        figures |= {"batching": held[True], "one row at a time": held[False], "ratio": ratio}
+        print(f"streams held: {held[True]} with batching, {held[False]} one row at a time")
+        print(f"ratio {ratio:.2f}   wanted >= 3")
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
-    print(f"streams held: {held[True]} with batching, {held[False]} one row at a time")
-    print(f"ratio {ratio:.2f}   wanted >= 3")
+
+
+def default_model() -> str:
+    from simultan import boxed
+
+    try:
+        boxed.resolve(BOXED)
+    except FileNotFoundError:
+        return RANDOM
+    return BOXED
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import socket
 
 import uvicorn
 
+from simultan.model import memory
 from simultan.server.app import create_app
 from simultan.server.live import Live
 from simultan.server.settings import Settings
@@ -74,6 +75,7 @@ class _Discreet(logging.Filter):
 
 def serve(translator: Translator, settings: Settings, host: str, port: int) -> None:
     """Until SIGTERM or SIGINT."""
+    memory.keep()
     server = make_server(translator, settings, host, port)
     print(f"simultan: http://{host}:{port} (Ctrl-C stops it)", flush=True)
     server.run()
