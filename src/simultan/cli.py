@@ -634,6 +634,9 @@ def reproduce_verb(
     jobs: Annotated[
         int, typer.Option(min=-1, help="Processes that measure; 0: this one; -1: all cores but 3.")
     ] = 0,
+    device_jobs: Annotated[
+        int, typer.Option(min=0, help="Of a GPU: processes that measure on it while it trains.")
+    ] = 0,
     scale: Annotated[float, typer.Option(help="Shorten every run to this share.")] = 1.0,
     tiny: Annotated[bool, typer.Option("--tiny", help="Tiny models: does every run run?")] = False,
     redo: Annotated[bool, typer.Option("--redo", help="Again, from the start.")] = False,
@@ -654,6 +657,10 @@ def reproduce_verb(
     runs = plan.select([name for name in only.split(",") if name])
     if dry_run:
         _show_estimate(plans.estimate(runs, scale))
+        measuring = plans.estimate_measuring(runs) / 60
+        typer.echo(
+            f"(on one H200; beside it, measuring: about {measuring:.0f} minutes of one core)"
+        )
         return
     options = Options(
         out=out or Path("work") / plan.name,
@@ -664,6 +671,7 @@ def reproduce_verb(
         tiny=tiny,
         device=device,
         jobs=max(1, (os.cpu_count() or 1) - 3) if jobs < 0 else jobs,
+        device_jobs=device_jobs,
         redo=redo,
         scale=scale,
         revision=revision or revision_of(plan.folder),

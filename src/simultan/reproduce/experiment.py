@@ -57,6 +57,7 @@ class Options:
     tiny: bool = False
     device: str = ""
     jobs: int = 0  # processes that measure; 0: this one does, on the training's device
+    device_jobs: int = 0  # processes that measure on the device, beside the training
     redo: bool = False
     scale: float = 1.0
     revision: str = ""
@@ -100,6 +101,8 @@ class _Experiment:
 
     def run(self, runs: Sequence[PlannedRun]) -> Summary:
         self.workers.add(self.options.jobs, "cpu")
+        if self.options.jobs and self.device != "cpu":
+            self.workers.add(self.options.device_jobs, self.device)
         measuring: list[Future[None]] = []
         with ThreadPoolExecutor(max(1, len(runs))) as threads:
             try:
@@ -264,7 +267,7 @@ class _Experiment:
             for point in run.points
             for split in ("valid", "test")
         }
-        work = Losses(folder, corpus, 20 if self.options.tiny else 0)
+        work = Losses(folder, corpus, 20 if self.options.tiny else VALIDATED)
         losses = self.workers.submit(work)
         found = self._all(run, shares)
         points = []
