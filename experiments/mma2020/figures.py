@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from tables import NOT_RUN, Row, rows_of
+from tables import NOT_RUN, OFFLINE, Row, rows_of
 
 from simultan.reproduce.plan import Plan
 
@@ -122,10 +122,10 @@ def draw_modern(plan: Plan, results: Results, published: dict[str, Any]) -> Figu
                 used = {run.use for run in plan.runs if run.group.figure == curve}
                 rows += rows_of([run for run in plan.runs if run.name in used], results)
             _plot(axis, rows, key, "bleu_lowercased", label, colour, marker, line)
-        offline = rows_of([run for run in plan.runs if run.name == "modern-offline"], results)
-        for row in offline:
+        offline = rows_of([run for run in plan.runs if run.name in OFFLINE], results)
+        for row in offline[-1:]:
             axis.axhline(row.test["bleu_lowercased"], color=INK, linewidth=1.1, linestyle="--",
-                         label="offline, modern recipe", zorder=1)  # fmt: skip
+                         label="offline, their start", zorder=1)  # fmt: skip
         axis.set_xlabel(LATENCIES[key].replace("Length-Adaptive ", "Length-Adaptive\n"))
     panels[0].set_ylabel("BLEU, tokenised, lower-cased (tst2013)")
     return _finish(figure, panels, columns=4)

@@ -89,6 +89,7 @@ class _Experiment:
         self.plan, self.options, self.deadline = plan, options, deadline
         self.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
         self.summary = Summary()
+        self.trained: set[str] = set()  # in this call
         self.lock = threading.Lock()
         self._say = say
         self.workers = Workers(self.device, self.say, deadline.is_over)
@@ -124,7 +125,7 @@ class _Experiment:
 
     def _measured_first(self, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
         """Runs that are trained come first: workers have something to do from the start."""
-        return sorted(runs, key=lambda run: not self._is_trained(run))
+        return sorted(runs, key=lambda run: not self._is_trained(run))  # none of them, with redo
 
     # -- training
 
@@ -138,7 +139,7 @@ class _Experiment:
         if self.deadline.is_over():
             self._leave(run, "time is over")
             return None
-        if run.needs and not self._model(run.needs).exists():
+        if run.needs and not self._is_trained(run) and not self._model(run.needs).exists():
             self._leave(run, f"it needs {run.needs}, which is not trained here")
             return None
         try:
@@ -160,7 +161,7 @@ class _Experiment:
         """Train a run, or go on with it; None: its time was over."""
         state = self.options.out / "trained" / f"{run.name}.json"
         config = self._config(run, corpus)
-        if self._is_trained(run) and not self.options.redo:
+        if self._is_trained(run):
             known: dict[str, Any] = json.loads(state.read_text(encoding="utf-8"))
             return known
         if self.deadline.training_is_over():
@@ -168,7 +169,8 @@ class _Experiment:
             return None
         folder = RunFolder(self.options.out / "runs" / run.name)
         self.say(f"{run.name}: training, {config.train.updates} updates")
-        before = record.read(state).get("seconds", 0.0) if folder.config.exists() else 0.0
+        goes_on = folder.config.exists() and not self.options.redo
+        before = record.read(state).get("seconds", 0.0) if goes_on else 0.0
         start = time.monotonic()
         with self.deadline.training():
             outcome = fit(
@@ -189,6 +191,7 @@ class _Experiment:
             return None
         for trainer in folder.checkpoints.glob(f"*/{checkpoint.TRAINER}"):
             trainer.unlink()  # three times the size of the weights
+        self.trained.add(run.name)
         self.say(f"{run.name}: trained in {seconds:.1f} s")
         return facts
 
@@ -344,6 +347,8 @@ class _Experiment:
     def _is_trained(self, run: PlannedRun) -> bool:
         name = run.use or run.name
         state = self.options.out / "trained" / f"{name}.json"
+        if self.options.redo and name not in self.trained:
+            return False
         return bool(record.read(state).get("finished")) and self._model(name).exists()
 
     def _staleness(self, run: PlannedRun, file: Path) -> str:

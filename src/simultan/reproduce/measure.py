@@ -101,10 +101,11 @@ class Losses:
         # Few tokens to a batch: only a set of many batches is cut into many shapes.
         data = DataConfig(batch_tokens=800, max_length=256, length_step=4)
         batches = Batches(Corpus(self.corpus, "valid"), data, epochs=1, prefetch=0)
+        once = dataclasses.replace(config.loss, rdrop=0.0)  # without dropout two passes are one
         total = losses.LossTerms(*[torch.zeros(())] * len(losses.LossTerms._fields))
         with torch.inference_mode():
             for batch in batches:
-                terms = losses.terms(model, batch.to(device), config.loss)
+                terms = losses.terms(model, batch.to(device), once)
                 pairs = zip(total, terms, strict=True)
                 total = losses.LossTerms(*(one + other.double().cpu() for one, other in pairs))
                 if self.sentences and total.sentences >= self.sentences:

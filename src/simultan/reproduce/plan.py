@@ -30,7 +30,8 @@ __all__ = [
     "load",
 ]
 
-COMPILING = 27.0  # seconds of torch.compile for a configuration it has not seen
+COMPILING = 27.0  # seconds of torch.compile for a policy or shape it has not seen
+COMPILING_HEADS = 8.0  # if only the number of heads is new: one graph of many
 TRANSLATING = (
     70.0  # seconds of one core for a test set of 1,300 sentences, with a model of width 512
 )
@@ -268,14 +269,15 @@ def estimate(runs: Sequence[PlannedRun], scale: float = 1.0) -> list[tuple[Plann
             continue
         config = run.config(scale=scale)
         seconds = STARTING + config.train.updates * run.milliseconds / 1000
-        heads = config.model.decoder_heads or config.model.heads  # layers are compiled one by one
+        # Layers are compiled one by one, and weights of losses are no part of the code.
         shape = dataclasses.replace(
-            config.model, encoder_layers=0, decoder_layers=0, decoder_heads=heads
+            config.model, encoder_layers=0, decoder_layers=0, decoder_heads=0
         )
-        signature = config.policy.name, shape, run.corpus, config.loss.label_smoothing
-        if config.train.compile and signature not in compiled:
-            compiled.add(signature)
-            seconds += COMPILING
+        policy = config.policy.name, shape, run.corpus, bool(config.loss.rdrop)
+        heads = *policy, config.model.decoder_heads or config.model.heads
+        if config.train.compile and heads not in compiled:
+            seconds += COMPILING_HEADS if policy in compiled else COMPILING
+            compiled |= {policy, heads}
         found.append((run, config.train.updates, seconds))
     return found
 
