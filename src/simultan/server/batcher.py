@@ -1,8 +1,6 @@
 """Live streams -> rows of one batched session: one thread owns it, lanes lead to it.
 
 Each turn takes every stream that can go on by at most one target token, in one step of the model.
-Streams that only have to write go first: those with new words wait for them, for as long as a turn
-with new words takes. So sentences under way end soon, and under load more words are read at once.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ __all__ = ["Batcher", "Fault", "Lane", "Turn"]
 LIGHT = 8  # source tokens a row is given at once: rows of one step are padded to the longest
 LONGEST_WORD = 200  # characters; the rest is not heard
 MOST_EVENTS = 4  # of one row in one turn
-MOST_PATIENCE = 0.08  # seconds that new words wait for streams that are writing
 logger = logging.getLogger(__name__)
 
 
@@ -61,7 +58,7 @@ class Lane:
         self.waiting: deque[str] = deque()  # words the row has not been given
         self.last = False  # no more will come
         self.allowance = LIGHT * 1.0  # words it may be given now
-        self.stamp = self.started  # when it was given words
+        self.stamp = self.started
         self.size = 0  # source tokens it was given last
         self.segment = self.written = 0
 
@@ -120,7 +117,6 @@ class Batcher:
         self.free = list(range(len(session.rows)))[::-1]
         self.lanes: dict[int, Lane] = {}  # the thread's
         self.busy = False  # something was done in the last turn
-        self.patience = 0.0  # how long new words wait now
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="batcher", daemon=True)
@@ -214,23 +210,12 @@ class Batcher:
                 light.append(row)
         # a long word goes alone, and one of them a turn: rows of a step are padded to the longest
         heavy = sorted(heavy, key=lambda row: self.lanes[row].stamp)[:1]
-        groups = [self._gather(light)] if self.batching else [[row] for row in light]
-        for group in [*groups, heavy]:
+        for group in [*([light] if self.batching else [[row] for row in light]), heavy]:
             if group:
                 self._advance(group)
                 self._deliver()
         self._deliver()
         return 0 if light or heavy else wait
-
-    def _gather(self, rows: list[int]) -> list[int]:
-        """Those of the rows that take part in the next step."""
-        reading = [row for row in rows if self.session.rows[row].waiting]
-        if not reading or len(reading) == len(rows):
-            return rows
-        waited = time.monotonic() - min(self.lanes[row].stamp for row in reading)
-        if waited >= self.patience:
-            return rows
-        return [row for row in rows if not self.session.rows[row].waiting]
 
     def _feed(self, lane: Lane) -> float:
         """Give the row its next words; seconds until it may have them."""
@@ -266,7 +251,6 @@ class Batcher:
 
     def _advance(self, rows: Sequence[int]) -> None:
         began = time.perf_counter()
-        reading = any(self.session.rows[row].waiting for row in rows)
         try:
             happened = self.session.advance(rows)
         except Exception as error:
@@ -276,11 +260,8 @@ class Batcher:
             self._say(self.lanes[row], event)
         for row in rows:
             self._rest(self.lanes[row])
-        seconds = time.perf_counter() - began
-        if reading:
-            self.patience = min(MOST_PATIENCE, seconds)
         if self.on_turn is not None:
-            self.on_turn(Turn(len(rows), seconds))
+            self.on_turn(Turn(len(rows), time.perf_counter() - began))
 
     def _fail(self, rows: Sequence[int], error: Exception) -> None:
         """These streams are over, and only these. What the error says may repeat a client."""
