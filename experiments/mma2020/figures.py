@@ -114,7 +114,7 @@ def draw_modern(plan: Plan, results: Results, published: dict[str, Any]) -> Figu
                        linestyle=style, label=system["name"], zorder=2)  # fmt: skip
     goals = published["goals"]["points"]
     panels[0].scatter([g[1] for g in goals], [g[0] for g in goals], marker="+", s=60, color=INK,
-                      linewidths=1.2, label="goals", zorder=3)  # fmt: skip
+                      linewidths=1.2, label="goals", zorder=5)  # fmt: skip
     for axis, key in zip(panels, ("al", "laal", "dal"), strict=True):
         for label, curve, colour, marker, line in MODERN:
             rows = _rows(plan, results, curve)
@@ -227,8 +227,9 @@ def _plot(
 def _finish(figure: Figure, panels: Sequence[Axes], columns: int) -> Figure:
     """One legend above; a panel without a point says so."""
     for axis in panels:
-        if not axis.lines and not axis.collections:
+        if all(line.get_marker() == "None" for line in axis.lines):  # offline levels at most
             axis.text(0.5, 0.5, NOT_RUN, transform=axis.transAxes, ha="center", color=GREY)
+            axis.set_xticks([])
         axis.set_axisbelow(True)
     found: dict[str, Any] = {}
     for axis in panels:

@@ -14,6 +14,7 @@ if [ -z "${WORK:-}" ]; then
 fi
 mkdir -p "$WORK/results" "${OUT:=.}"
 cp -n experiments/mma2020/results/*.json "$WORK/results/" 2> /dev/null # has a result: is skipped
+cp -n experiments/mma2020/RUNS.md "$WORK/" 2> /dev/null
 
 pack() {
     (cd "$WORK" && tar -cf .found.tar $(ls -d results predictions RUNS.md errors trained 2> /dev/null))
