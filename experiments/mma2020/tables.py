@@ -117,7 +117,7 @@ def part(number_: int, plan: Plan, results: dict[str, dict[str, Any]]) -> str:
             continue
         text += f"### {group.title}\n\n"
         if group.claim:
-            text += f"Claim: {group.claim}.\n\n"
+            text += f"{'The paper' if number_ == 1 else 'Here'}: {group.claim}.\n\n"
         text += f"    simultan reproduce {plan.name} --only {group.name} --data FOLDER\n\n"
         text += group_table(group, plan, results) + "\n"
     return text
