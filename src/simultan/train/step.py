@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental import _config as shapes
 
 from simultan import losses
 from simultan.config import Config, LossConfig
@@ -46,7 +47,9 @@ class Objective(nn.Module):
             if device.type == "cuda":
                 self.seeds = dropout.plant_seeds(model, device)
             # Layer by layer: one compilation serves all layers, where the whole model at once
-            # takes minutes. Lengths are symbols, so that it serves all batches too.
+            # takes minutes. Lengths are symbols, so that it serves all batches too; each its own
+            # symbol, or a batch with as many rows as words would be compiled for.
+            shapes.use_duck_shape = False
             for part in model.repeated_parts():
                 part.compile(dynamic=True)
             self.measure = torch.compile(losses.measure, dynamic=True)

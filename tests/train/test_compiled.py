@@ -1,0 +1,48 @@
+"""What a GPU compiles, it compiles once: no shape of a batch may ask for more."""
+
+import pytest
+import torch
+
+import simultan.ops
+from simultan.config import Config, LossConfig, ModelConfig, PolicyConfig
+from simultan.data.batching import Batch
+from simultan.model import build
+from simultan.model.transformer import LayerNorm
+from simultan.ops.norm_triton import layer_norm
+from simultan.train.step import Objective
+
+SHAPE = ModelConfig(width=16, ffn=32, heads=2, encoder_layers=1, decoder_layers=1)
+SHAPES = [(4, 8, 6), (5, 10, 7), (3, 3, 9), (6, 6, 6), (8, 5, 8)]  # rows, source, target
+
+
+def draw(rows: int, source: int, target: int) -> Batch:
+    return Batch(
+        torch.randint(4, 20, (rows, source)),
+        torch.randint(source // 2, source + 1, (rows,)),
+        torch.randint(4, 20, (rows, target)),
+        torch.full((rows,), target),
+    )
+
+
+@pytest.mark.parametrize("policy", ["offline", "mma-il"])
+def test_one_compilation_serves_all_shapes(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = torch.compile
+
+    def compile_quickly(*arguments: object, **options: object) -> object:
+        return compiler(*arguments, **options, backend="eager", fullgraph=True)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(torch, "compile", compile_quickly)
+    # the graph a GPU gets, with the kernels in it
+    monkeypatch.setattr(simultan.ops, "_use_triton", lambda x, backend: True)
+    monkeypatch.setattr(
+        LayerNorm, "forward", lambda self, x: layer_norm(x, self.weight, self.bias, self.eps)
+    )
+    loss = LossConfig(lambda_avg=0.1, lambda_var=0.1, rdrop=1.0)
+    config = Config(model=SHAPE, policy=PolicyConfig(name=policy, hard=0.5), loss=loss)  # type: ignore[arg-type]
+    torch._dynamo.reset()
+    objective = Objective(build(config, 20, 20), loss, True, torch.device("cpu")).train()
+    counts, ramp = torch.tensor([10, 3]), torch.ones(())
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for rows, source, target in SHAPES:
+            total, _ = objective(draw(rows, source, target), counts, ramp)
+            assert total.isfinite()
