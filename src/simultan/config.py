@@ -51,6 +51,7 @@ class PolicyConfig:
     energy_bias: float | None = 0.0  # initial value of a learned bias; absent: no bias
     energy_gain: bool = False  # a learned gain on the energy
     noise: float = 1.0  # standard deviation, before the sigmoid, in training only
+    spread: float = 0.0  # bound of energies, shifted as far in training: for any threshold; 0: none
     hard: float = 0.0  # share of training sentences whose heads stop as they will when they stream
 
 
@@ -151,6 +152,8 @@ class Config:
             )
         if model.word_dropout and model.architecture == "recurrent":
             raise ConfigError("model.word_dropout is there for the transformer only")
+        if policy.spread < 0:
+            raise ConfigError(f"policy.spread = {policy.spread} is a bound: at least 0; 0 is none")
         if not 0 <= policy.hard <= 1:
             raise ConfigError(f"policy.hard = {policy.hard} is a share: it lies in [0, 1]")
         if not 0 <= self.loss.label_smoothing < 1:

@@ -1,5 +1,7 @@
 """Training and streaming are one model: forward() equals step() wherever p_choose is certain."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -8,6 +10,7 @@ from simultan.config import Config, ModelConfig, PolicyConfig
 from simultan.data.batching import Batch
 from simultan.data.vocabulary import BOS, EOS
 from simultan.model import TranslationModel, build
+from simultan.model.policy import NO_CHANCE, Chance
 from simultan.model.state import State
 
 POLICIES = ["hard", "mocha", "milk", "mma-h", "mma-il", "wait-k", "offline"]
@@ -47,23 +50,36 @@ def make(policy: str, architecture: str, variant: str, seed: int = 0) -> Transla
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("policy", ["hard", "mocha", "milk", "mma-h", "mma-il"])
-def test_a_hard_row_is_trained_on_what_it_will_stream(policy: str, architecture: str) -> None:
-    """Heads of any certainty: where policy.hard holds, forward() stops where step() stops."""
+@pytest.mark.parametrize(("spread", "shift"), [(0.0, 0.0), (2.0, 0.5), (2.0, -1.0), (2.0, 2.0)])
+def test_a_hard_row_is_trained_on_what_it_will_stream(
+    policy: str, architecture: str, spread: float, shift: float
+) -> None:
+    """Heads of any certainty: where policy.hard holds, forward() stops where step() stops; and
+    shifted energies are another threshold."""
     shape = ModelConfig(
         architecture=architecture,  # type: ignore[arg-type]
         width=16, ffn=24, heads=2, encoder_layers=1, decoder_layers=2, dropout=0.0,
     )  # fmt: skip
-    chosen = PolicyConfig(name=policy, chunk=2, hard=1.0, noise=3.0, energy_bias=0.0)  # type: ignore[arg-type]
+    chosen = PolicyConfig(
+        name=policy,  # type: ignore[arg-type]
+        chunk=2, hard=1.0, noise=3.0, energy_bias=0.0, spread=spread,
+    )  # fmt: skip
     torch.manual_seed(4)
     model = build(Config(model=shape, policy=chosen), 23, 19).double()
     batch = draw(source=9, target=8, seed=1)
+    hard, _ = model.chance(batch)
+    assert hard is not None
+    shifts = torch.full((1,), shift, dtype=torch.double)
+    model.chance = lambda batch: Chance(hard, shifts)  # type: ignore[method-assign]
     output = model(batch)
     logits = model.project(output.hidden)[0]
     logits.logsumexp(-1).sum().backward()
     gradients = [a.select_query.weight.grad for a in model.cross_attentions() if a.selecting_heads]
     assert all(g is not None and g.isfinite().all() and g.any() for g in gradients)
+    model.chance = lambda batch: NO_CHANCE  # type: ignore[method-assign]
     with torch.no_grad():
-        streamed, positions, _ = stream(model.eval(), batch, [9])
+        threshold = 1 / (1 + math.exp(shift))
+        streamed, positions, _ = stream(model.eval(), batch, [9], threshold)
         soft = model.project(model(batch).hidden)[0]
     torch.testing.assert_close(logits.detach(), streamed)
     assert (soft - streamed).abs().max() > 1e-3  # expected attention is something else
@@ -85,7 +101,7 @@ def extend(model: TranslationModel, state: State, tokens: Tensor, last: bool, ro
 
 
 def stream(
-    model: TranslationModel, batch: Batch, chunks: list[int]
+    model: TranslationModel, batch: Batch, chunks: list[int], threshold: float = 0.5
 ) -> tuple[Tensor, list[list[list[int]]], list[int]]:
     """Teacher-forced streaming: logits [T, V], head positions, tokens read at each write."""
     source, target = batch.source[0], batch.target[0]
@@ -93,7 +109,7 @@ def stream(
     read, logits, positions, delays = 0, [], [], []
     inputs = [BOS, *target[:-1].tolist()]
     while len(logits) < len(target):
-        result = model.step([inputs[len(logits)]], state, [0], [0.5])
+        result = model.step([inputs[len(logits)]], state, [0], [threshold])
         if result.rows:
             logits.append(result.logits[0])
             positions.append(result.positions[0].tolist())

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from simultan.config import ModelConfig, PolicyConfig
 from simultan.model.dropout import Dropout
 from simultan.model.maps import Make, Map, Mapped, Plain
-from simultan.model.policy import Policy, additive, p_choose, visible
+from simultan.model.policy import Chance, Policy, additive, p_choose, visible
 from simultan.ops import expected_alignment, expected_attention, masked_attention
 
 LARGE = 2**21  # numbers: too much for an intermediate result
@@ -110,7 +110,7 @@ class MonotonicAttention(nn.Module, Mapped):
         self.policy = policy
         self.heads = heads
         self.selecting_heads = (heads if policy.every_head else 1) if selects else 0
-        self.noise = config.noise
+        self.noise, self.spread = config.noise, config.spread
         self.dropout = Dropout(model.attention_dropout)
         self.soft = policy.lookback != 1
         if self.soft:
@@ -154,7 +154,7 @@ class MonotonicAttention(nn.Module, Mapped):
         memory: Tensor,
         source_lengths: Tensor,
         alpha: Tensor | None,
-        hard: Tensor | None,
+        chance: Chance,
     ) -> tuple[Tensor, Tensor]:
         """Learned policies: x [B, T, D], memory [B, S, D] -> output, alpha [B, H, T, S].
 
@@ -164,7 +164,8 @@ class MonotonicAttention(nn.Module, Mapped):
             select_query = split_heads(self.select_query(x), self.selecting_heads)
             select_key = split_heads(self.select_key(memory), self.selecting_heads)
             noise = self.noise if self.training else 0.0
-            p = p_choose(self.energy(select_query, select_key), source_lengths, noise, hard)
+            energy = self.energy(select_query, select_key)
+            p = p_choose(energy, source_lengths, noise, self.spread, chance)
             alpha = expected_alignment(p, source_lengths)
         assert alpha is not None
         beta = alpha

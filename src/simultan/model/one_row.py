@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from simultan.model.attention import MonotonicAttention, rotate
 from simultan.model.maps import Map
-from simultan.model.policy import additive, visible
+from simultan.model.policy import additive, energy_limit, visible
 from simultan.model.state import Cache, DecoderState, EncoderState, Step
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def step(model: Transformer, token: int, row: int, state: DecoderState, threshol
     target, source = state.target, state.source
     assert target is not None
     span = _span(model, target, row, state.length[row], 1)
-    base, limit = source.base[row], math.log(threshold / (1 - threshold))
+    base, limit = source.base[row], energy_limit(threshold, model.spread)
     for index in range(max(0, waiting), len(state.blocks)):
         block = state.blocks[index]
         cross = block.cross

@@ -1,12 +1,15 @@
 """A policy is three choices: who selects, how far a stop looks back, and who decides.
 
 p_choose = sigmoid(energy + noise),   p_choose = 1 at the last token of the source
+with a spread c: sigmoid(c tanh(energy / c) + shift + noise), shift in [-c, c] for each sentence
 fixed lag k: target token i stops at source token min(i + k - 1, |x|)
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,26 +47,51 @@ def policy_of(config: Config) -> Policy:
     return row
 
 
-def p_choose(
-    energy: Tensor, source_lengths: Tensor, noise: float, hard: Tensor | None = None
-) -> Tensor:
-    """Selection probabilities for training [B, H, T, S]; noise 0 outside of training.
+class Chance(NamedTuple):
+    """What training leaves to chance for each sentence [B], the same in all its heads."""
 
-    Rows where hard [B] holds decide as they will when they stream: p is 0 or 1 and nothing is
-    left to chance. Gradients go through it as through the sigmoid.
+    hard: Tensor | None = None  # decide as a stream does: p is 0 or 1
+    shift: Tensor | None = None  # of the energies, as if for another threshold
+
+
+NO_CHANCE = Chance()
+
+
+def p_choose(
+    energy: Tensor,
+    source_lengths: Tensor,
+    noise: float,
+    spread: float = 0.0,
+    chance: Chance = NO_CHANCE,
+) -> Tensor:
+    """Selection probabilities for training [B, H, T, S]; noise 0 and no chance outside of it.
+
+    In hard rows nothing is left to noise; gradients go through p as through the sigmoid.
     """
     energy = energy if energy.dtype == torch.float64 else energy.float()
-    plain = energy
-    if noise:
-        energy = energy + noise * torch.randn_like(energy)
+    if spread:
+        energy = spread * torch.tanh(energy / spread)
+    if chance.shift is not None:
+        energy = energy + chance.shift[:, None, None, None]
+    p = torch.sigmoid(energy + noise * torch.randn_like(energy) if noise else energy)
+    if chance.hard is not None:
+        soft = torch.sigmoid(energy)
+        stop = (energy > 0) + (soft - soft.detach())
+        p = torch.where(chance.hard[:, None, None, None], stop, p)
     # the paper's mass preservation, here and in scan(): a head at the end has stopped
     positions = torch.arange(energy.shape[-1], device=energy.device)
     last = positions == (source_lengths - 1)[:, None]  # [B, S]
-    p = torch.sigmoid(energy)
-    if hard is not None:
-        soft = torch.sigmoid(plain)
-        p = torch.where(hard[:, None, None, None], (plain > 0) + (soft - soft.detach()), p)
     return torch.where(last[:, None, None, :], 1.0, p)
+
+
+def energy_limit(threshold: float, spread: float) -> float:
+    """What an energy must exceed for its p to exceed the threshold."""
+    limit = math.log(threshold / (1 - threshold))
+    if not spread:
+        return limit
+    return math.copysign(math.inf, limit) if abs(limit) >= spread else spread * math.atanh(
+        limit / spread
+    )  # fmt: skip
 
 
 def fixed_stops(target: int, source_lengths: Tensor, lag: Tensor | None) -> Tensor:
@@ -93,7 +121,7 @@ def scan(
 
     energy [R, H, N] of the keys from `begin` [R, 1] on, first [R, H] the key each head scans from,
     available [R, 1] how many keys there are, end [R, 1] the one that ends the source (-1: it
-    has not come), limit [R, 1] the logit of the threshold -> position [R, H], stopped [R, H].
+    has not come), limit [R, 1] what an energy must exceed -> position [R, H], stopped [R, H].
     A head that found no stop stands on the first key still to come.
     """
     keys = begin[..., None] + torch.arange(energy.shape[-1], device=energy.device)

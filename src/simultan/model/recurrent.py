@@ -78,8 +78,8 @@ class Recurrent(TranslationModel):
         if stops is not None:
             context, delays = self.cross.forward_fixed(x, memory, stops), None
         else:
-            hard = self.hard_rows(batch)
-            context, alpha = self.cross(x, memory, batch.source_lengths, None, hard)
+            chance = self.chance(batch)
+            context, alpha = self.cross(x, memory, batch.source_lengths, None, chance)
             delays = self.expected_delays([alpha])
         hidden = torch.tanh(self.combine(torch.cat([context, x], -1)))
         return ModelOutput(self.dropout(hidden), delays)

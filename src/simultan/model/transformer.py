@@ -25,7 +25,7 @@ from simultan.model.attention import (
 from simultan.model.dropout import Dropout
 from simultan.model.maps import Make, Map, Mapped, Plain
 from simultan.model.one_row import Block
-from simultan.model.policy import additive, visible
+from simultan.model.policy import Chance, additive, visible
 from simultan.model.state import Cache, DecoderState, EncoderState, Place, State, Step
 from simultan.model.translation import ModelOutput, TranslationModel
 
@@ -186,14 +186,14 @@ class DecoderLayer(nn.Module):
         source_lengths: Tensor,
         alpha: Tensor | None,
         stops: Tensor | None,
-        hard: Tensor | None,
+        chance: Chance,
     ) -> tuple[Tensor, Tensor | None]:
         """Whole sequences: the layer's output, and the alignment it read with, if it is learned."""
         x = self.attention_residual.after(x, self.attention(self.attention_residual.before(x)))
         query = self.cross_residual.before(x)
         if stops is not None:
             return self.finish(x, self.cross.forward_fixed(query, memory, stops)), None
-        context, alpha = self.cross(query, memory, source_lengths, alpha, hard)
+        context, alpha = self.cross(query, memory, source_lengths, alpha, chance)
         return self.finish(x, context), alpha
 
     def finish(self, x: Tensor, context: Tensor) -> Tensor:
@@ -258,9 +258,9 @@ class Transformer(TranslationModel):
         x = self.target_embedding(F.pad(batch.target[:, :-1], (1, 0), value=BOS))
         alphas: list[Tensor] = []
         alpha: Tensor | None = None
-        stops, hard = self.fixed_stops(batch), self.hard_rows(batch)
+        stops, chance = self.fixed_stops(batch), self.chance(batch)
         for layer in self.decoder_layers:
-            x, alpha = layer(x, memory, batch.source_lengths, alpha, stops, hard)
+            x, alpha = layer(x, memory, batch.source_lengths, alpha, stops, chance)
             if alpha is not None and layer.cross.selecting_heads:
                 alphas.append(alpha)
         return ModelOutput(self.decoder_norm(x), self.expected_delays(alphas))

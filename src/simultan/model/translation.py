@@ -6,7 +6,6 @@ source word costs a scan of its keys, not another pass through the decoder.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,12 +18,19 @@ from simultan.config import Config, ConfigError
 from simultan.data.batching import Batch
 from simultan.model.attention import MonotonicAttention
 from simultan.model.maps import Make, Map, Mapped, Plain, maker
-from simultan.model.policy import fixed_stops, lookback_start, policy_of, scan
+from simultan.model.policy import (
+    NO_CHANCE,
+    Chance,
+    energy_limit,
+    fixed_stops,
+    lookback_start,
+    policy_of,
+    scan,
+)
 from simultan.model.state import Cache, DecoderState, EncoderState, State, Step
 
 MANY = 256  # source tokens read at once: their projections are best kept one at a time
 KEYS = 8  # source tokens a head looks at in one go, on a CPU
-WORD = 8  # source tokens of a row that may be rows of their own
 WORD = 8  # source tokens of a row that may be rows of their own
 
 
@@ -45,14 +51,14 @@ class Scanning:
     base: Tensor  # [R, 1] the position of the first key at hand
     available: Tensor  # [R, 1] keys at hand
     end: Tensor  # [R, 1] the last one, if it ends the source; else -1
-    limit: Tensor  # [R, 1] the logit of the threshold
+    limit: Tensor  # [R, 1] energies that stop exceed it
     floor: Tensor  # [R, 1]
     length: int  # the most keys of a row
     all_finished: bool
 
 
 def scanning(rows: list[int], limit: dict[int, float], state: DecoderState) -> Scanning:
-    """These rows, as they are now."""
+    """These rows, as they are now; limit of their energies."""
     assert state.selection is not None
     device = state.hidden.device
     base = [state.selection.base[row] for row in rows]
@@ -69,7 +75,7 @@ def scanning(rows: list[int], limit: dict[int, float], state: DecoderState) -> S
         column(base),
         column(available),
         column(end),
-        column([math.log(limit[row] / (1 - limit[row])) for row in rows]),
+        column([limit[row] for row in rows]),
         column([state.floor[row] for row in rows]),
         max(available),
         all(finished),
@@ -79,7 +85,6 @@ def scanning(rows: list[int], limit: dict[int, float], state: DecoderState) -> S
 class TranslationModel(nn.Module, Mapped, ABC):
     """forward() for training; initial_state(), extend(), step() and commit() for streams."""
 
-    splits_words = False  # whether tokens of one row can be encoded as rows of their own
     splits_words = False  # whether tokens of one row can be encoded as rows of their own
     lags: Tensor  # the policy's, on the model's device
     output: nn.Linear
@@ -92,7 +97,7 @@ class TranslationModel(nn.Module, Mapped, ABC):
         lags = torch.tensor(self.policy.lags, dtype=torch.long)
         self.register_buffer("lags", lags, persistent=False)  # a copy for each batch would wait
         self.window = config.model.window
-        self.hard = config.policy.hard
+        self.hard, self.spread = config.policy.hard, config.policy.spread
 
     def tie(self, which: str, source: nn.Embedding, target: nn.Embedding) -> None:
         """Make embeddings and output one matrix, as configured."""
@@ -158,11 +163,14 @@ class TranslationModel(nn.Module, Mapped, ABC):
                 lag = self.lags[torch.randint(count, (), device=self.lags.device)]
         return fixed_stops(target, batch.source_lengths, lag)
 
-    def hard_rows(self, batch: Batch) -> Tensor | None:
-        """Sentences of which all heads shall decide as when they stream [B]; see p_choose()."""
-        if not (self.training and self.hard and self.policy.learned):
-            return None
-        return torch.rand(len(batch.source), device=batch.source.device) < self.hard
+    def chance(self, batch: Batch) -> Chance:
+        """Drawn for a batch in training."""
+        if not self.training or not self.policy.learned:
+            return NO_CHANCE
+        rows, device = len(batch.source), batch.source.device
+        hard = torch.rand(rows, device=device) < self.hard if self.hard else None
+        shift = (2 * torch.rand(rows, device=device) - 1) * self.spread if self.spread else None
+        return Chance(hard, shift)
 
     @staticmethod
     def expected_delays(alphas: list[Tensor]) -> Tensor | None:
@@ -321,7 +329,7 @@ class TranslationModel(nn.Module, Mapped, ABC):
         decoder = state.decoder
         device = decoder.hidden.device
         last = dict(zip(rows, tokens, strict=True))
-        limit = dict(zip(rows, threshold, strict=True))
+        limit = {r: energy_limit(t, self.spread) for r, t in zip(rows, threshold, strict=True)}
         x = decoder.hidden[:0]
         coming = [r for r in rows if decoder.layer[r] < 0 and decoder.available[r]]
         if not self.policy.learned:
