@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 
 import pytest
 
+import simultan
 from simultan import config
 from simultan.config import Config
 from simultan.data.corpus import prepare
@@ -58,11 +60,19 @@ def test_it_learns(policy, architecture, corpus, tmp_path):
 
 
 def test_it_learns_with_everything_on(corpus, tmp_path):
-    """R-Drop, word dropout, hard alignments and latency weights that rise."""
-    changes = ["loss.rdrop=1.0", "loss.ramp=200", "policy.hard=0.5", "model.word_dropout=0.02"]
+    """R-Drop, word dropout, hard alignments, latency weights that rise; the threshold is a knob."""
+    changes = ["loss.rdrop=1.0", "loss.ramp=200", "model.word_dropout=0.02"]
+    changes += ["policy.hard=0.5", "policy.spread=3.0"]
     found = scores(recipe("mma-il", corpus, *changes), tmp_path / "run")
     assert found["BLEU"] > 95
     assert found["AL"] < 5
+    translator = simultan.load(tmp_path / "run" / "final")
+    sentences = (corpus / "valid.source.txt").read_text().splitlines()[:60]
+    lags = []
+    for threshold in (0.1, 0.5, 0.94):
+        results = translator.translate(sentences, threshold=threshold)
+        lags.append(statistics.mean(statistics.mean(result.delays) for result in results))
+    assert lags[0] < lags[1] < lags[2]
 
 
 def test_a_larger_latency_weight_lowers_the_lag(corpus, tmp_path):
