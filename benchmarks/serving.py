@@ -338,6 +338,9 @@ def main() -> None:
         print(f"ratio {ratio:.2f}   wanted >= 3")
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    verdict = figures.get("soak")
+    if isinstance(verdict, dict) and not verdict["held"]:
+        raise SystemExit(1)
 
 
 def default_model() -> str:

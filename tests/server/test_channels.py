@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from conftest import PATIENCE, Client, Running, expected, text_of, wait_until
 
+from simultan import client
 from simultan.config import Config
 from simultan.server.channels import QUEUE, RECENT, Channels
 from simultan.server.live import Live
@@ -81,6 +82,25 @@ def test_a_follower_sees_what_is_written(start: Start) -> None:
                 assert next(late)[0] == "following"
                 assert next(late)[2] == wanted
     wait_until(lambda: not server.live.channels.channels)
+
+
+def test_the_client_names_a_channel(start: Start) -> None:
+    server = start()
+
+    async def speak() -> None:
+        async with client.Stream(server.url, channel="talk") as stream:
+            await stream.send(text_of(2))
+            await stream.finish()
+            async for _ in stream:
+                pass
+
+    with following(server, "talk") as events:
+        assert next(events)[0] == "following"
+        asyncio.run(speak())
+        written = []
+        while (event := next(events))[0] != "finished":
+            written += [(event[1]["text"], event[1]["delay"])] * (event[0] == "write")
+    assert written == expected(text_of(2))
 
 
 def test_the_newest_stream_has_the_channel(start: Start) -> None:
