@@ -99,7 +99,8 @@ def test_the_client_names_a_channel(start: Start) -> None:
         asyncio.run(speak())
         written = []
         while (event := next(events))[0] != "finished":
-            written += [(event[1]["text"], event[1]["delay"])] * (event[0] == "write")
+            if event[0] == "write":
+                written.append((event[1]["text"], event[1]["delay"]))
     assert written == expected(text_of(2))
 
 
