@@ -196,21 +196,29 @@ class MonotonicAttention(nn.Module, Mapped):
         """What a decoder keeps of an encoded token, but for the selection keys."""
         return [self.key, self.value] if self.soft else [self.value]
 
-    def ask(self, x: Tensor) -> Tensor:
-        """All queries of one target token, x [R, D] -> [R, Q]: to select by, then to attend by."""
-        return x[:, :0] if self.query_map is None else self.query_map(x)
+    def ask(self, x: Tensor, select: bool = True) -> Tensor:
+        """All queries of one target token, x [R, D] -> [R, Q]: to select by, then to attend by.
+
+        Without `select`, those to attend by alone.
+        """
+        if self.query_map is None or not (select or self.soft):
+            return x[:, :0]
+        if select or not self.selecting_heads:
+            return self.query_map(x)
+        return self.query_map.part(-1, x)
 
     def selection(self, asked: Tensor) -> Tensor:
         """The selection queries among them [R, H, 1, D]."""
         return asked[:, : self.select_width].unflatten(-1, (self.selecting_heads, 1, -1))
 
     def step(self, asked: Tensor, source: Tensor, stops: Tensor) -> Tensor:
-        """One target token: asked [R, Q], source [K, R, H, N, D], stops [R, 1 or H] -> [R, D]."""
+        """One target token: asked [R, Q], source [K, R, H, N, D], stops [R, 1 or H] -> [R, D],
+        to be put through output_map."""
         value = source[-1]
         if not self.soft:
             index = stops[..., None, None].expand(-1, self.heads, 1, value.shape[-1])
-            return self.output_map(value.gather(2, index).flatten(1))
-        query = asked[:, self.select_width :].unflatten(-1, (self.heads, 1, -1))
+            return value.gather(2, index).flatten(1)
+        query = asked[:, -self.query.out_features :].unflatten(-1, (self.heads, 1, -1))
         seen = visible(stops, value.shape[2], self.policy.lookback)[:, :, None, :]
         mask = additive(seen, query)
-        return self.output_map(attend(query, source[0], value, mask).flatten(1))
+        return attend(query, source[0], value, mask).flatten(1)

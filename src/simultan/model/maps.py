@@ -34,6 +34,10 @@ class Map(Protocol):
         """The map, and a residual [R, N]."""
         return self(x).add_(other)
 
+    def part(self, index: int, x: Tensor) -> Tensor:
+        """The output of one of the modules."""
+        return self(x).split([linear.out_features for linear in self.linears], -1)[index]
+
     def parts(self, x: Tensor) -> Iterator[Tensor]:
         """The output of each module, one after the other."""
         return iter(self(x).split([linear.out_features for linear in self.linears], -1))
@@ -114,10 +118,13 @@ class Packed(Map):
             x.contiguous(), other.contiguous(), self._tiles(), self.bias, "add"
         )
 
-    def parts(self, x: Tensor) -> Iterator[Tensor]:
+    def part(self, index: int, x: Tensor) -> Tensor:
         if not self.single:
             self.single = [Packed(linear, slabs=self.slabs) for linear in self.linears]
-        return (part(x) for part in self.single)
+        return self.single[index](x)
+
+    def parts(self, x: Tensor) -> Iterator[Tensor]:
+        return (self.part(index, x) for index in range(len(self.linears)))
 
     def _several(self, x: Tensor, then: str = "none") -> Tensor:
         return torch.ops.mkldnn._linear_pointwise.default(

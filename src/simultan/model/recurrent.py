@@ -147,6 +147,7 @@ class Recurrent(TranslationModel):
         return x
 
     def after_source(self, index: int, x: Tensor, context: Tensor, state: DecoderState) -> Tensor:
+        context = self.cross.output_map(context)
         return torch.tanh(self.combine_map(torch.cat([context, x], -1)))
 
     def end(self, x: Tensor) -> Tensor:

@@ -332,7 +332,8 @@ class Transformer(TranslationModel):
 
     def after_source(self, index: int, x: Tensor, context: Tensor, state: DecoderState) -> Tensor:
         block = state.blocks[index]
-        x = context.add_(x)
+        assert block.cross is not None
+        x = block.cross.output_map.plus(context, x)
         return one_row.feed_forward(
             block, x if block.pre else torch.layer_norm(x, *block.cross_norm)
         )

@@ -337,11 +337,13 @@ class TranslationModel(nn.Module, Mapped, ABC):
         if coming:
             x = self.begin(torch.tensor([last[r] for r in coming], device=device), coming, decoder)
         asked, scanned = decoder.query[:0], None
+        at_end = self.layers_at_end(rows, decoder)
         for index, attention in enumerate(self.cross_attentions()):
+            select = attention.selecting_heads > 0 and not at_end[index]
             if coming:
                 x = self.before_source(index, x, coming, decoder)
-                asked = attention.ask(self.source_query(index, x, decoder))
-            if attention.selecting_heads:
+                asked = attention.ask(self.source_query(index, x, decoder), select)
+            if select:
                 resumed = [row for row in rows if decoder.layer[row] == index]
                 if resumed:
                     x = torch.cat([x, decoder.hidden[resumed]])
@@ -371,6 +373,21 @@ class TranslationModel(nn.Module, Mapped, ABC):
             decoder.evaluations += len(coming)
         logits = self.project(self.end(x)) if coming else x.new_zeros(0, self.output.out_features)
         return Step(list(coming), logits, decoder.trial[coming])
+
+    def layers_at_end(self, rows: Sequence[int], state: DecoderState) -> list[bool]:
+        """Selecting layers all of whose heads stand on the last token: they have stopped."""
+        layers = state.positions.shape[1]
+        if state.selection is None or state.positions.is_cuda:  # a GPU would have to answer first
+            return [False] * layers
+        if not rows or not all(state.finished[row] and state.layer[row] < 0 for row in rows):
+            return [False] * layers
+        every = slice(None) if rows == state.selection.all_rows else list(rows)
+        known = torch.tensor([[state.floor[row], state.available[row] - 1] for row in rows])
+        at = torch.maximum(state.positions[every], known[:, :1, None])
+        found: list[bool] = (at >= known[:, 1:, None]).all(2).all(0).tolist()
+        if any(found):
+            state.trial[every] = at
+        return found
 
     def place_fixed(self, row: int, state: DecoderState) -> bool:
         """Stop where the fixed lag says; False: that token has not come yet."""
@@ -439,8 +456,6 @@ class TranslationModel(nn.Module, Mapped, ABC):
             at, found = scan(energy, begin, first, scanned.available, scanned.end, scanned.limit)
             state.trial[every, index] = torch.where(stopped, position, at) + scanned.base
             return stopped | found
-        if scanned.all_finished and bool((first >= scanned.end).all()):
-            return torch.ones_like(stopped)  # all stand on the last token: they have stopped
         # a CPU looks a few keys ahead of where each row's heads are, where most of them stop
         start = torch.where(stopped, scanned.available, first).amin(1, keepdim=True)
         length = int((scanned.available - start).max())
