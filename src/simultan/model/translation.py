@@ -458,9 +458,13 @@ class TranslationModel(nn.Module, Mapped, ABC):
             return stopped | found
         # a CPU looks a few keys ahead of where each row's heads are, where most of them stop
         start = torch.where(stopped, scanned.available, first).amin(1, keepdim=True)
+        low, high = (int(bound) for bound in start.aminmax())
+        stride = KEYS
+        if high - low < KEYS:  # side by side: they look at the same keys, which need no copy
+            start, stride = start.fill_(low), KEYS + high - low
         length = int((scanned.available - start).max())
-        for offset in range(0, length, KEYS):
-            count = min(KEYS, length - offset)
+        for offset in range(0, length, stride):
+            count = min(stride, length - offset)
             begin = (start + offset).clamp_(max=selection.capacity - count)
             keys = selection.windows(index, scanned.rows, begin, count)[0]
             energy = attention.energy(query, keys)[:, :, 0]
