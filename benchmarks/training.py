@@ -28,7 +28,7 @@ from simultan.train.step import Step
 CONFIGURATIONS = {  # model, vocabulary, rows, source and target length
     "iwslt d512": (ModelConfig(), 8_000, 640, 25, 25),
     "iwslt d512 long": (ModelConfig(), 8_000, 160, 100, 100),
-    "wmt d1024": (ModelConfig(width=1024, ffn=4096, heads=16), 32_000, 512, 28, 28),
+    "wmt d1024": (ModelConfig(width=1024, ffn=4096, heads=16), 32_000, 1024, 28, 28),
     "tiny": (
         ModelConfig(width=64, ffn=128, heads=4, encoder_layers=2, decoder_layers=2),
         500, 32, 16, 16,
@@ -111,7 +111,7 @@ def measure_command(folder: str, system: str, updates: int) -> dict[str, float]:
     policy, loss = SYSTEMS[system]
     gpu = torch.cuda.is_available()
     config = Config(
-        data=DataConfig(folder=folder),
+        data=DataConfig(folder=folder, shapes=30),
         model=CONFIGURATIONS["iwslt d512" if gpu else "tiny"][0],
         policy=PolicyConfig(name=policy),  # type: ignore[arg-type]
         loss=loss,

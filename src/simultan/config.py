@@ -39,6 +39,7 @@ class DataConfig:
     batch_tokens: int = 16_000  # padded tokens of the longer side in one batch
     max_length: int = 256  # tokens a side; longer training pairs are left out
     length_step: int = 8  # lengths are padded to a multiple of this: few shapes, fast compiled code
+    shapes: int = 60  # of batches, at most: more pad less, but a GPU records an update of each
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ class TrainConfig:
     lr: float = 5e-4
     warmup: int = 4_000
     warmup_init_lr: float = 1e-7
+    cooldown: int = 0  # over so many last updates the rate falls to 0
     betas: tuple[float, float] = (0.9, 0.98)
     weight_decay: float = 0.0
     clip: float = 0.0  # 0: none
@@ -126,9 +128,10 @@ class Config:
 
     def __post_init__(self) -> None:
         model, policy, data = self.model, self.policy, self.data
-        if min(data.batch_tokens, data.max_length, data.length_step) < 1:
+        if min(data.batch_tokens, data.max_length, data.length_step, data.shapes) < 1:
             raise ConfigError(
-                "data.batch_tokens, data.max_length and data.length_step must be at least 1"
+                "data.batch_tokens, data.max_length, data.length_step and data.shapes must be at"
+                " least 1"
             )
         heads = model.decoder_heads or model.heads
         if min(model.heads, heads, model.width) < 1:

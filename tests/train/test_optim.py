@@ -23,6 +23,13 @@ def test_schedule_without_warmup():
     assert optim.learning_rate(config, 4) == pytest.approx(5e-4)
 
 
+def test_the_rate_falls_at_the_end():
+    config = TrainConfig(lr=1e-3, warmup=0, updates=100, cooldown=4)
+    found = [optim.learning_rate(config, update) for update in (96, 97, 98, 99, 100)]
+    shares = [10 * rate * update**0.5 for rate, update in zip(found, range(96, 101), strict=True)]
+    assert shares == pytest.approx([1e-2, 0.8e-2, 0.6e-2, 0.4e-2, 0.2e-2])
+
+
 def train(config: TrainConfig, spoiled: int = -1, steps: int = 3) -> tuple[nn.Module, list[float]]:
     torch.manual_seed(1)
     model, norms = nn.Linear(3, 2), []

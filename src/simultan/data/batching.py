@@ -71,7 +71,7 @@ class Batches:
     Iterating goes on where the last iteration stopped. `state()` is the place after the last
     batch that was handed out, the same on every process at the same step, and `resume(state)`
     goes there. A pair of a source with weight 2.5 is seen twice an epoch, and half of them,
-    drawn anew each epoch, thrice. A full batch has one of at most `shapes` shapes; the pairs
+    drawn anew each epoch, thrice. A full batch has one of at most `data.shapes` shapes; the pairs
     that do not fill a batch move on to the next larger shape, so that only the last batch of
     an epoch has fewer rows.
     """
@@ -86,7 +86,6 @@ class Batches:
         world: int = 1,
         shuffle: bool = True,
         epochs: int | None = None,
-        shapes: int = 60,
         prefetch: int = 16,
     ) -> None:
         if not 0 <= rank < world:
@@ -110,7 +109,7 @@ class Batches:
         tops = self._longest, self._longest
         if not (corpus.source.varies or corpus.target.varies):
             tops = int(source.max()), int(target.max())
-        limit = int(min(shapes, max(1, full // 4)))
+        limit = int(min(config.shapes, max(1, full // 4)))
         self.shapes: Shapes = choose_shapes(source, target, config.batch_tokens, step, limit, tops)
 
     # -- the order of things

@@ -132,6 +132,7 @@ class PlannedRun:
             f"train.keep={max(1, self.candidates, planned.train.average)}",
             f"train.log_every={max(1, min(500, updates // 5))}",
             f"train.warmup={max(1, round(planned.train.warmup * scale))}",
+            f"train.cooldown={round(planned.train.cooldown * scale)}",
         ]
         return configuration.load(self.recipe, [*settings, "train.init_from="])
 

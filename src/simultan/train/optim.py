@@ -16,7 +16,9 @@ def learning_rate(config: TrainConfig, update: int) -> float:
     if update < config.warmup:
         rise = (config.lr - config.warmup_init_lr) / config.warmup
         return config.warmup_init_lr + rise * update
-    return config.lr * (max(config.warmup, 1) / update) ** 0.5
+    rate = config.lr * (max(config.warmup, 1) / update) ** 0.5
+    left = config.updates + 1 - update
+    return rate * left / (config.cooldown + 1) if left <= config.cooldown else rate
 
 
 def build(module: nn.Module, config: TrainConfig) -> Optimizer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -78,8 +79,11 @@ class Step:
         self.ramp = torch.ones((), device=world.device)
         # Compiled code still launches hundreds of small kernels: one process on a GPU records
         # an update of each shape once and plays it back, so that the host is never the limit.
+        # Not an LSTM, whose library kernels refuse to be recorded.
         records = config.train.compile and world.device.type == "cuda" and world.size == 1
+        records = records and bool(model.repeated_parts())
         self.recordings: dict[Shapes, Recording | None] | None = {} if records else None
+        self.stream = torch.cuda.Stream() if records else None
 
     def __call__(self, update: int, batches: Sequence[Batch]) -> None:
         self.number.fill_(update)
@@ -102,14 +106,18 @@ class Step:
         recording.graph.replay()
 
     def _record(self, batches: Sequence[Batch]) -> Recording:
-        """Capture one update; all recordings share memory, since they never run together."""
+        """Capture one update; all recordings share memory, since they never run together.
+
+        And one stream: the allocator gives no stream what another one has freed.
+        """
         assert self.recordings is not None
+        assert self.stream is not None
         earlier = next((r.graph.pool() for r in self.recordings.values() if r is not None), None)
         places = [
             Batch(**{f.name: getattr(batch, f.name).clone() for f in fields(Batch)})
             for batch in batches
         ]
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        graph, stream = torch.cuda.CUDAGraph(), self.stream
         stream.wait_stream(torch.cuda.current_stream())
         gc.disable()  # a collection in between could free what must not be freed now
         try:
@@ -120,7 +128,12 @@ class Step:
                     graph.capture_begin(capture_error_mode="thread_local")
                 else:
                     graph.capture_begin(pool=earlier, capture_error_mode="thread_local")
-                self._update(places)
+                try:
+                    self._update(places)
+                except BaseException:
+                    with contextlib.suppress(RuntimeError):
+                        graph.capture_end()  # else nothing could run in this process any more
+                    raise
                 graph.capture_end()
         finally:
             gc.enable()
