@@ -148,13 +148,16 @@ class Plan:
     runs: tuple[PlannedRun, ...]
 
     def select(self, only: Sequence[str] = ()) -> list[PlannedRun]:
-        """The runs of these names or groups or parts ("part1"), in the order of the plan."""
+        """The runs of these names or groups or parts ("part1"), in this order, then the plan's."""
         known = {name for run in self.runs for name in _names(run)}
         for name in only:
             if name not in known:
                 groups = ", ".join(self.groups)
                 raise ConfigError(f"the plan has no run or group {name!r}; its groups: {groups}")
-        return [run for run in self.runs if not only or _names(run) & set(only)]
+        if not only:
+            return list(self.runs)
+        chosen = [run for run in self.runs if _names(run) & set(only)]
+        return sorted(chosen, key=lambda run: min(only.index(n) for n in _names(run) & set(only)))
 
     def run(self, name: str) -> PlannedRun:
         return next(run for run in self.runs if run.name == name)
