@@ -158,7 +158,7 @@ def test_a_plan_is_expanded(toy):
     assert (config.loss.lambda_var, config.train.seed, config.train.updates) == (0.1, 2, 30)
     assert (config.train.save_every, config.train.validate_every) == (10, 0)
     assert toy.run("static").points == (Point(rule="static:1,1"), Point(rule="wait-k:2"))
-    assert [run.name for run in toy.select(["rules", "offline"])] == ["offline", "static"]
+    assert [run.name for run in toy.select(["rules", "offline"])] == ["static", "offline"]
     assert second.config(scale=0.5).train.updates == 15
 
 
