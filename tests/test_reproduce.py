@@ -155,7 +155,7 @@ def test_a_plan_is_expanded(toy):
     second = toy.run("mma-h-var0.1-seed2")
     assert (second.seed, second.init_from) == (2, "offline")
     config = second.config()
-    assert (config.loss.lambda_var, config.train.seed, config.train.updates) == (0.1, 2, 30)
+    assert (config.loss.lambda_var, config.train.seed, config.train.updates) == (0.1, 102, 30)
     assert (config.train.save_every, config.train.validate_every) == (10, 0)
     assert toy.run("static").points == (Point(rule="static:1,1"), Point(rule="wait-k:2"))
     assert [run.name for run in toy.select(["rules", "offline"])] == ["static", "offline"]

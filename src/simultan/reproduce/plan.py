@@ -103,6 +103,7 @@ class PlannedRun:
     use: str = ""
     settings: tuple[str, ...] = ()
     seed: int = 1
+    stage: int = 0  # how many runs stand before it, each started from the one before
     init_from: str = ""  # the name of the run whose final model it starts from
     init_parts: tuple[str, ...] = ()  # only weights whose names begin so; empty: all
     points: tuple[Point, ...] = (Point(),)
@@ -122,7 +123,9 @@ class PlannedRun:
         """The configuration, but for folders; `scale` shortens the run evenly."""
         if self.recipe is None:
             raise ConfigError(f"{self.name} trains nothing")
-        settings = [*self.settings, f"train.seed={self.seed}", "train.validate_every=0", *changes]
+        # another seed for each stage: its start has seen the batches and masks of its own
+        seed = self.seed + 100 * self.stage
+        settings = [*self.settings, f"train.seed={seed}", "train.validate_every=0", *changes]
         planned = configuration.load(self.recipe, [*settings, "train.init_from="])
         updates = max(1, round(planned.train.updates * scale))
         every = max(1, updates // max(1, self.saves))
@@ -211,7 +214,7 @@ def _plan(path: Path, table: Mapping[str, Any]) -> Plan:
         rest = {k: v for k, v in shared[group].items() if k not in group_keys | {"deviations"}}
         merged = {**rest, **entry, "set": [*rest.get("set", ()), *entry.get("set", ())]}
         runs += _expand(merged, groups[group], path.parent)
-    seen: set[str] = set()
+    seen: dict[str, PlannedRun] = {}
     for run in runs:
         if run.name in seen:
             raise ConfigError(f"two runs are called {run.name!r}")
@@ -219,14 +222,18 @@ def _plan(path: Path, table: Mapping[str, Any]) -> Plan:
             raise ConfigError(f"{run.name} needs {run.needs!r}, which does not stand before it")
         if run.corpus not in table.get("corpora", {}):
             raise ConfigError(f"{run.name}: there is no [corpora.{run.corpus}]")
-        seen.add(run.name)
+        stage = seen[run.init_from].stage + 1 if run.init_from else 0
+        seen[run.name] = dataclasses.replace(run, stage=stage)
     corpora = {name: CorpusPlan(**corpus) for name, corpus in table["corpora"].items()}
-    return Plan(table.get("name", path.parent.name), path.parent, corpora, groups, tuple(runs))
+    return Plan(
+        table.get("name", path.parent.name), path.parent, corpora, groups, tuple(seen.values())
+    )
 
 
 def _expand(entry: Mapping[str, Any], group: Group, folder: Path) -> Iterator[PlannedRun]:
     """One run for every combination of the matrix and every seed."""
-    known = {f.name for f in dataclasses.fields(PlannedRun)} | {"matrix", "seeds", "set", "range"}
+    known = {f.name for f in dataclasses.fields(PlannedRun)} - {"stage"}
+    known |= {"matrix", "seeds", "set", "range"}
     unknown = sorted(entry.keys() - known)
     if unknown:
         raise ConfigError(f"run {entry.get('name')!r}: unknown key {unknown[0]!r}")
