@@ -286,7 +286,8 @@ def estimate(runs: Sequence[PlannedRun], scale: float = 1.0) -> list[tuple[Plann
         )
         policy = config.policy.name, shape, run.corpus, bool(config.loss.rdrop)
         heads = *policy, config.model.decoder_heads or config.model.heads
-        if config.train.compile and heads not in compiled:
+        layered = config.model.architecture == "transformer"  # an LSTM is not compiled
+        if config.train.compile and layered and heads not in compiled:
             seconds += COMPILING_HEADS if policy in compiled else COMPILING
             compiled |= {policy, heads}
         found.append((run, config.train.updates, seconds))
