@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import math
 import mmap
 import weakref
@@ -59,11 +60,13 @@ def zeros(*shape: int, like: Tensor) -> Tensor:
 
 
 def keep() -> None:
-    """Let this process keep what it frees, up to 256 MiB (glibc; elsewhere nothing happens).
+    """Let this process keep what it frees, up to 256 MiB (glibc), and what it has loaded.
 
-    Else every large intermediate result is new memory, to be cleared by the system first. This
-    is for programs, not for a library: it holds for all the process does.
+    Else every large intermediate result is new memory, to be cleared by the system first, and
+    the garbage collector goes through all modules now and then. This is for programs, not for a
+    library: it holds for all the process does.
     """
+    gc.freeze()
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(-1, 2**28)  # M_TRIM_THRESHOLD

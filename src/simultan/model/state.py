@@ -151,8 +151,8 @@ class Cache:
         return torch.stack([tokens.select(1, row) for row in rows], 1).transpose(2, 3)
 
     def windows(self, layer: int, rows: Sequence[int], begin: Tensor, count: int) -> Tensor:
-        """`count` slots of each row, from begin [R, 1] on: [K, R, H, count, D]."""
-        if list(rows) == self.all_rows and bool((begin == begin[0]).all()):
+        """`count` slots of each row, from begin [R or 1, 1] on: [K, R, H, count, D]."""
+        if list(rows) == self.all_rows and (len(begin) == 1 or bool((begin == begin[0]).all())):
             return self.data[layer].narrow(3, int(begin[0]), count)
         kinds, number, heads, capacity, size = self.data.shape[1:]
         lying = self.data[layer].transpose(2, 3).reshape(kinds, number * capacity, heads * size)

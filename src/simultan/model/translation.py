@@ -424,7 +424,7 @@ class TranslationModel(nn.Module, Mapped, ABC):
         elif coming:
             fresh = torch.maximum(state.positions[coming, index], scanned.floor[: len(coming)])
             state.trial[coming, index], state.stopped[coming] = fresh, False
-        stopped = self.scan_keys(index, attention, asked, scanned, state)
+        stopped = self.scan_keys(index, attention, asked, scanned, state, coming == rows)
         if scanned.all_finished:  # then every head has stopped: no need to look
             for row in rows[len(coming) :]:
                 state.layer[row] = -1
@@ -442,8 +442,9 @@ class TranslationModel(nn.Module, Mapped, ABC):
         asked: Tensor,
         scanned: Scanning,
         state: DecoderState,
+        fresh: bool,
     ) -> Tensor:
-        """Move the heads of one layer; which of them have stopped [R, H]."""
+        """Move the heads of one layer; which of them have stopped [R, H]; fresh: none had."""
         assert state.selection is not None
         every, length = scanned.every, scanned.length
         position = first = state.trial[every, index] - scanned.base
@@ -457,20 +458,22 @@ class TranslationModel(nn.Module, Mapped, ABC):
             state.trial[every, index] = torch.where(stopped, position, at) + scanned.base
             return stopped | found
         # a CPU looks a few keys ahead of where each row's heads are, where most of them stop
-        start = torch.where(stopped, scanned.available, first).amin(1, keepdim=True)
+        start = (first if fresh else torch.where(stopped, scanned.available, first)).amin(1)
         low, high = (int(bound) for bound in start.aminmax())
-        stride = KEYS
-        if high - low < KEYS:  # side by side: they look at the same keys, which need no copy
-            start, stride = start.fill_(low), KEYS + high - low
-        length = int((scanned.available - start).max())
+        together = high - low < KEYS  # they look at the same keys, which need no copy
+        stride = KEYS + high - low if together else KEYS
+        length = scanned.length - low if together else int((scanned.available[:, 0] - start).max())
         for offset in range(0, length, stride):
             count = min(stride, length - offset)
-            begin = (start + offset).clamp_(max=selection.capacity - count)
+            begin = start.new_tensor([low]) if together else start
+            begin = (begin + offset).clamp_(max=selection.capacity - count)[:, None]
             keys = selection.windows(index, scanned.rows, begin, count)[0]
             energy = attention.energy(query, keys)[:, :, 0]
             at, found = scan(energy, begin, first, scanned.available, scanned.end, scanned.limit)
-            position = torch.where(stopped, position, at)
-            stopped = stopped | found
+            if fresh and not offset:
+                position, stopped = at, found
+            else:
+                position, stopped = torch.where(stopped, position, at), stopped | found
             if offset + count < length and bool(stopped.all()):
                 break
         state.trial[every, index] = position + scanned.base
