@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -174,7 +175,8 @@ def train_verb(
     if not outcome.finished:
         typer.echo(f"stopped at update {outcome.update}; the same command goes on", err=True)
         raise typer.Exit(143)
-    typer.echo(outcome.folder)
+    if os.environ.get("RANK", "0") == "0":  # torchrun's other processes have nothing to add
+        typer.echo(outcome.folder)
 
 
 @app.command("toy")
