@@ -9,6 +9,7 @@ import lzma
 import os
 import signal
 import threading
+import tomllib
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
@@ -138,6 +139,15 @@ def finished(toy, corpus, tmp_path_factory) -> Path:
 
 def result(folder: Path, name: str) -> dict:
     return json.loads((folder / "results" / "results" / f"{name}.json").read_text())
+
+
+def test_a_result_names_no_folder_of_this_machine(finished, corpus):
+    text = (finished / "results" / "results" / "mma-h-var0.1.json").read_text()
+    assert str(finished) not in text
+    assert str(corpus) not in text
+    config = tomllib.loads(json.loads(text)["config"])
+    assert config["train"]["init_from"] == "offline"
+    assert config["data"]["folder"] in {path.name for path in corpus.rglob("*")} | {corpus.name}
 
 
 # --- plans

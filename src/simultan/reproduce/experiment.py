@@ -177,8 +177,13 @@ class _Experiment:
                 config, folder.path, self.options.redo, tensorboard=False, device=self.device
             )
         seconds = before + time.monotonic() - start
+        # folders of this machine mean nothing elsewhere: names stand for them
+        named = configuration.parse(
+            configuration.dump(config),
+            [f"data.folder={corpus.name}", f"train.init_from={run.init_from}"],
+        )
         facts = {
-            "config": configuration.dump(config),
+            "config": configuration.dump(named),
             "updates": outcome.update,
             "seconds": seconds,
             "finished": outcome.finished,
