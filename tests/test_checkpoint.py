@@ -247,6 +247,27 @@ def test_initialise_copies_all_but_the_selection(tmp_path):
     assert torch.equal(attention["select_query"].weight, before)
 
 
+@pytest.mark.parametrize("policy", ["mma-h", "mma-il"])
+@pytest.mark.parametrize("architecture", ["transformer", "recurrent"])
+def test_a_selection_can_begin_as_the_start_attends(policy, architecture, tmp_path):
+    shape = ModelConfig(architecture, width=8, ffn=8, heads=2, encoder_layers=1, decoder_layers=2)
+    offline, model = (
+        build(Config(model=shape, policy=PolicyConfig(name)), 5, 5) for name in ("offline", policy)
+    )
+    save(tmp_path / "offline", offline)
+    fresh = checkpoint.initialise(model, tmp_path / "offline", Codec(), select_as_attended=True)
+    assert fresh
+    assert all("energy_" in name for name in fresh)
+    for mine, its in zip(model.cross_attentions(), offline.cross_attentions(), strict=True):
+        assert torch.equal(mine.select_query.weight, its.query.weight)
+        assert torch.equal(mine.select_key.bias, its.key.bias)
+    # the next stage goes on with what was learned
+    torch.nn.init.ones_(model.cross_attentions()[0].select_query.weight)
+    save(tmp_path / "first", model)
+    checkpoint.initialise(model, tmp_path / "first", Codec(), select_as_attended=True)
+    assert (model.cross_attentions()[0].select_query.weight == 1).all()
+
+
 def test_initialise_refuses_another_model(tmp_path):
     save(tmp_path / "offline", Net())
     with pytest.raises(ValueError, match="embedding"):

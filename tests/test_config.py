@@ -78,6 +78,8 @@ def test_override_form(override):
         ("[loss]\nrdrop = -1.0", "loss.rdrop"),
         ("[policy]\nhard = 1.5", "policy.hard"),
         ("[model]\nword_dropout = 0.1\narchitecture = 'recurrent'", "transformer only"),
+        ("train.cooldown = -1", "cooldown"),
+        ('policy.name = "hard"\ntrain.init_select = "attended"', "every head selects"),
     ],
 )
 def test_wrong_values_say_what_is_wanted(text, message):

@@ -156,13 +156,20 @@ def average(folders: Sequence[str | Path]) -> dict[str, Tensor]:
     return {name: (value / len(folders)).float() for name, value in sums.items()}
 
 
-def initialise(model: nn.Module, folder: str | Path, codec: Codec) -> list[str]:
+def initialise(
+    model: nn.Module, folder: str | Path, codec: Codec, select_as_attended: bool = False
+) -> list[str]:
     """Start a model from an offline one; returns the weights that keep their fresh start.
 
     Weights of equal name are copied. Only monotonic attention may differ: what selects is new,
-    and a policy that looks at one position has no use for the soft projections.
+    or begins with the projections of the softmax over the source, and a policy that looks at one
+    position has no use for those.
     """
     weights, wanted = load_weights(folder), weights_of(model)
+    if select_as_attended:
+        soft = {name: name.replace(".select_", ".") for name in wanted if ".select_" in name}
+        found = {name: weights[other] for name, other in soft.items() if other in weights}
+        weights = {**found, **weights}  # a start that selects already keeps its selection
     _same_vocabularies(codec, load_codec(folder), str(folder))
     fresh = sorted(wanted.keys() - weights.keys())
     unused = sorted(weights.keys() - wanted.keys())

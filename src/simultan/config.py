@@ -104,6 +104,7 @@ class TrainConfig:
     compile: bool = False
     seed: int = 1
     init_from: str = ""  # an offline model's folder; its weights start this one
+    init_select: Literal["fresh", "attended"] = "fresh"  # or as that model attends to the source
     log_every: int = 50
     save_every: int = 1_000
     validate_every: int = 1_000  # 0: never
@@ -163,6 +164,13 @@ class Config:
             raise ConfigError("loss.label_smoothing must lie in [0, 1)")
         if self.loss.ramp < 0 or self.loss.rdrop < 0:
             raise ConfigError("loss.ramp and loss.rdrop must be at least 0")
+        if self.train.cooldown < 0:
+            raise ConfigError("train.cooldown must be at least 0")
+        if self.train.init_select != "fresh" and policy.name not in ("mma-h", "mma-il"):
+            raise ConfigError(
+                f"train.init_select = {self.train.init_select!r} is for mma-h and mma-il, where"
+                f" every head selects; this is {policy.name}"
+            )
 
 
 def _convert(value: Any, kind: Any, where: str) -> Any:

@@ -101,7 +101,12 @@ class Run:
             checkpoint.restore(self.model, checkpoint.load_weights(newest), str(newest))
         elif config.train.init_from:
             try:
-                checkpoint.initialise(self.model, config.train.init_from, self.codec)
+                checkpoint.initialise(
+                    self.model,
+                    config.train.init_from,
+                    self.codec,
+                    select_as_attended=config.train.init_select == "attended",
+                )
             except FileNotFoundError as error:
                 raise FileNotFoundError(
                     f"train.init_from: {error}; train that model first,"
