@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -247,13 +247,15 @@ def test_initialise_copies_all_but_the_selection(tmp_path):
     assert torch.equal(attention["select_query"].weight, before)
 
 
+def tiny(architecture, policy) -> Config:
+    shape = ModelConfig(architecture, width=8, ffn=8, heads=2, encoder_layers=1, decoder_layers=2)
+    return Config(model=shape, policy=PolicyConfig(policy))
+
+
 @pytest.mark.parametrize("policy", ["mma-h", "mma-il"])
 @pytest.mark.parametrize("architecture", ["transformer", "recurrent"])
 def test_a_selection_can_begin_as_the_start_attends(policy, architecture, tmp_path):
-    shape = ModelConfig(architecture, width=8, ffn=8, heads=2, encoder_layers=1, decoder_layers=2)
-    offline, model = (
-        build(Config(model=shape, policy=PolicyConfig(name)), 5, 5) for name in ("offline", policy)
-    )
+    offline, model = (build(tiny(architecture, name), 5, 5) for name in ("offline", policy))
     save(tmp_path / "offline", offline)
     fresh = checkpoint.initialise(model, tmp_path / "offline", Codec(), select_as_attended=True)
     assert fresh
@@ -284,10 +286,7 @@ def test_initialise_refuses_another_model(tmp_path):
 @pytest.mark.parametrize("policy", ["hard", "mocha", "milk", "mma-h", "mma-il", "wait-k"])
 @pytest.mark.parametrize("architecture", ["transformer", "recurrent"])
 def test_every_policy_starts_from_an_offline_model(policy, architecture, tmp_path):
-    shape = ModelConfig(architecture, width=8, ffn=8, heads=2, encoder_layers=1, decoder_layers=2)
-    offline, model = (
-        build(Config(model=shape, policy=PolicyConfig(name)), 5, 5) for name in ("offline", policy)
-    )
+    offline, model = (build(tiny(architecture, name), 5, 5) for name in ("offline", policy))
     save(tmp_path / "offline", offline)
     fresh = checkpoint.initialise(model, tmp_path / "offline", Codec())
     assert bool(fresh) == (policy != "wait-k")
@@ -295,8 +294,6 @@ def test_every_policy_starts_from_an_offline_model(policy, architecture, tmp_pat
     copied = checkpoint.weights_of(model)
     for name, value in checkpoint.weights_of(offline).items():
         assert name not in copied or torch.equal(copied[name], value)
-    other = replace(
-        shape, architecture={"transformer": "recurrent"}.get(architecture, "transformer")
-    )
+    other = tiny({"transformer": "recurrent"}.get(architecture, "transformer"), "mma-il")
     with pytest.raises(ValueError, match="another kind of model"):
-        checkpoint.initialise(build(Config(model=other), 5, 5), tmp_path / "offline", Codec())
+        checkpoint.initialise(build(other, 5, 5), tmp_path / "offline", Codec())
