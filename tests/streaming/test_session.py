@@ -111,6 +111,18 @@ def test_rows_are_sessions(policy: str, architecture: str) -> None:
     assert together == alone
 
 
+@pytest.mark.gpu
+@every_model
+def test_a_gpu_writes_the_same(policy: str, architecture: str) -> None:
+    """In float32, whose attention kernels have their own wishes."""
+    texts = [sentence(3 + 5 * row, row) for row in range(4)]
+    here = make(policy, architecture, seed=3).float()
+    there = make(policy, architecture, seed=3).float().cuda()
+    for text in texts:
+        alone = writes(feed_all(Session(here, CODEC), text.split()))
+        assert writes(feed_all(Session(there, CODEC), text.split())) == alone
+
+
 def committed(session: Session) -> list[Tensor]:
     """All that a write may change and a read may not."""
     decoder = session.state.decoder

@@ -230,7 +230,8 @@ def _read(cross: MonotonicAttention, asked: Tensor, source: Tensor, stops: list[
     count = last + 1 - first
     mask = None
     if low != last:
-        if lookback is None and count <= _MASK:
+        # not on a GPU, whose attention kernels want masks that begin on 16 bytes
+        if lookback is None and count <= _MASK and device.type == "cpu":
             mask = _mask(tuple([last - at for at in stops]), asked.dtype, device)
             mask = mask.narrow(3, _MASK - count, count)
         else:
