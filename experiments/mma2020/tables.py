@@ -14,7 +14,7 @@ from typing import Any
 from simultan.reproduce.plan import Group, Plan, PlannedRun
 
 NOT_RUN = "not yet run"
-OFFLINE = ("modern-offline", "modern-offline-rdrop")  # of part two, greedy
+OFFLINE = ("modern-offline", "modern-offline-mixed")  # of part two, greedy
 SCORES = {  # column: key of the scores, decimals
     "BLEU": ("bleu", 2),
     "lower-cased": ("bleu_lowercased", 2),
@@ -184,16 +184,21 @@ def margins(plan: Plan, results: dict[str, dict[str, Any]], published: dict[str,
 
 
 def hard_against_infinite(plan: Plan, results: dict[str, dict[str, Any]]) -> str:
-    """Part two: each MMA-H point against MMA-IL at the same DAL, on the line between two points."""
+    """Part two: each MMA-H point against MMA-IL at the same DAL, on the line between its best."""
     curves: dict[str, list[Row]] = {}
     for run in plan.runs:
         if run.seed == 1:
             curves.setdefault(run.group.name, []).extend(rows_of([run], results))
-    line = sorted(
+    line: list[tuple[float, float]] = []
+    points = (
         (row.test["dal"], row.test["bleu_lowercased"])
-        for row in curves.get("modern-mma-il", [])
+        for name in ("modern-mma-il", "modern-mma-il-hard")
+        for row in curves.get(name, [])
         if row.test["dal"] is not None
     )
+    for dal, bleu in sorted(points):
+        if not line or bleu > line[-1][1]:
+            line.append((dal, bleu))
     body = []
     for row in curves.get("modern-mma-h", []):
         dal, bleu = row.test["dal"], row.test["bleu_lowercased"]
