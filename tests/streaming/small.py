@@ -42,7 +42,7 @@ def make(
                 attention.energy_bias *= 1e7
         if architecture == "recurrent":  # livelier than a fresh LSTM
             for name, parameter in model.named_parameters():
-                if "coder." in name or "embedding" in name or "combine" in name:
+                if "coder." in name or "combine" in name:
                     parameter *= 4
         model.output.weight[4 : 4 + len(BYTES)] = 0  # bytes would drown the pieces
         model.output.weight[3] = 0

@@ -137,7 +137,7 @@ def committed(session: Session) -> list[Tensor]:
 @every_model
 def test_a_read_changes_nothing_that_is_committed(policy: str, architecture: str) -> None:
     reads = 0
-    for seed in range(3):
+    for seed in range(6):
         session = Session(make(policy, architecture, seed), CODEC)
         for word in sentence(9, seed).split():
             before = committed(session)

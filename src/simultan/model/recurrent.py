@@ -31,6 +31,7 @@ class Recurrent(TranslationModel):
         super().__init__(config)
         model = config.model
         width = model.width
+        self.scale = width**0.5  # as in the Transformer: what is small for a logit is large here
         self.source_embedding = nn.Embedding(source_size, width)
         self.target_embedding = nn.Embedding(target_size, width)
         self.encoder = nn.LSTM(
@@ -58,8 +59,8 @@ class Recurrent(TranslationModel):
             nn.init.normal_(embedding.weight, std=width**-0.5)
         nn.init.normal_(self.output.weight, std=width**-0.5)
         for name, parameter in self.named_parameters():
-            if ".weight_hh" in name:
-                nn.init.orthogonal_(parameter)
+            for gate in parameter.detach().chunk(4) if "coder.weight" in name else ():
+                (nn.init.orthogonal_ if "_hh" in name else nn.init.xavier_uniform_)(gate)
         self.tie(model.tie, self.source_embedding, self.target_embedding)
         self.lay_out(Plain)
 
@@ -69,10 +70,10 @@ class Recurrent(TranslationModel):
 
     def forward(self, batch: Batch) -> ModelOutput:
         # right padding is the future of a unidirectional LSTM: nothing to pack
-        memory, _ = self.encoder(self.dropout(self.source_embedding(batch.source)))
+        memory, _ = self.encoder(self.dropout(self.scale * self.source_embedding(batch.source)))
         memory = self.dropout(memory)
         inputs = F.pad(batch.target[:, :-1], (1, 0), value=BOS)
-        x, _ = self.decoder(self.dropout(self.target_embedding(inputs)))
+        x, _ = self.decoder(self.dropout(self.scale * self.target_embedding(inputs)))
         x = self.dropout(x)
         stops = self.fixed_stops(batch)
         if stops is not None:
@@ -118,7 +119,7 @@ class Recurrent(TranslationModel):
         index = list(rows)
         before = (state.recurrent[0][:, index], state.recurrent[1][:, index])
         packed = pack_padded_sequence(
-            self.source_embedding(tokens),
+            self.scale * self.source_embedding(tokens),
             torch.tensor(list(counts)),
             batch_first=True,
             enforce_sorted=False,
@@ -135,7 +136,7 @@ class Recurrent(TranslationModel):
         assert state.recurrent is not None
         assert state.recurrent_next is not None
         before = (state.recurrent[0][:, rows], state.recurrent[1][:, rows])
-        x, (h, c) = self.decoder(self.target_embedding(tokens)[:, None], before)
+        x, (h, c) = self.decoder(self.scale * self.target_embedding(tokens)[:, None], before)
         state.recurrent_next[0][:, rows] = h
         state.recurrent_next[1][:, rows] = c
         return x[:, 0]
