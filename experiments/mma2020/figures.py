@@ -59,7 +59,7 @@ MODERN = [
     ("one of these, its threshold varied", "MMA-IL, threshold", SKY, "*", ":"),
     ("one MMA-IL, trained for every threshold", "MMA-IL, every threshold", PINK, "X", ":"),
 ]
-FLOOR = 24.5  # BLEU: what loops is in the table
+FLOOR, SLOW = 24.5, 15.0  # BLEU, AL: what loops or waits for the end is in the table
 OTHERS = ["v", "P", "<", ">", "d", "h"]
 LATENCIES = {
     "ap": "Average Proportion",
@@ -124,7 +124,11 @@ def draw_modern(plan: Plan, results: Results, published: dict[str, Any]) -> Figu
             if curve == "MMA-IL, threshold":  # the model itself is its point at 0.5
                 used = {run.use for run in plan.runs if run.group.figure == curve}
                 rows += rows_of([run for run in plan.runs if run.name in used], results)
-            rows = [row for row in rows if row.test["bleu_lowercased"] >= FLOOR]
+            rows = [
+                row
+                for row in rows
+                if row.test["bleu_lowercased"] >= FLOOR and row.test["al"] < SLOW
+            ]
             _plot(axis, rows, key, "bleu_lowercased", label, colour, marker, line)
         offline = rows_of([run for run in plan.runs if run.name in OFFLINE], results)
         for row in offline[-1:]:
