@@ -25,7 +25,8 @@ def compose(a1, b1, a2, b2):  # type: ignore[no-untyped-def]
     return a1 * a2, a2 * b1 + b2
 
 
-@triton.jit
+# counts change from batch to batch: no reason to compile again (for a stride it is one)
+@triton.jit(do_not_specialize=["H", "T"])
 def alignment_forward(  # type: ignore[no-untyped-def]
     P, ALPHA, Q, LENGTHS, H, T, S, BLOCK: tl.constexpr
 ):
@@ -59,7 +60,7 @@ def load_row(P, Q, G, at, inside, inner):  # type: ignore[no-untyped-def]
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["H", "T"])
 def alignment_backward(  # type: ignore[no-untyped-def]
     P, Q, G, DP, LENGTHS, H, T, S, BLOCK: tl.constexpr
 ):

@@ -17,7 +17,8 @@ from torch.library import custom_op
 BLOCK = 4096  # logits at once; each lane of a block has its own running maximum and sum
 
 
-@triton.jit
+# counts change from batch to batch: no reason to compile again (for a stride it is one)
+@triton.jit(do_not_specialize=["N"])
 def entropy_forward(  # type: ignore[no-untyped-def]
     X, Y, OUT, LSE, N, V, EPS, BLOCK: tl.constexpr
 ):
@@ -43,7 +44,7 @@ def entropy_forward(  # type: ignore[no-untyped-def]
     tl.store(OUT + N + row, lse - (1 - EPS) * picked - EPS * tl.sum(plain, 0) / V)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["N"])
 def entropy_backward(  # type: ignore[no-untyped-def]
     X, Y, LSE, G, DX, N, V, EPS, BLOCK: tl.constexpr
 ):

@@ -49,7 +49,8 @@ def compose_two(a1, b1, c1, a2, b2, c2):  # type: ignore[no-untyped-def]
     return a1 * a2, a2 * b1 + b2, a2 * c1 + c2
 
 
-@triton.jit
+# counts change from batch to batch: no reason to compile again (for a stride it is one)
+@triton.jit(do_not_specialize=["HT", "N"])
 def infinite_forward(  # type: ignore[no-untyped-def]
     ALPHA, U, BETA, LENGTHS, HT, N, S, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
@@ -74,7 +75,7 @@ def infinite_forward(  # type: ignore[no-untyped-def]
     tl.store(BETA + at, tl.where(inside, beta, 0.0), mask=(row < N) & (j < S))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["HT", "N"])
 def infinite_backward(  # type: ignore[no-untyped-def]
     ALPHA, U, G, DALPHA, DU, LENGTHS, HT, N, S, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
@@ -109,7 +110,7 @@ def infinite_backward(  # type: ignore[no-untyped-def]
     tl.store(DU + at, tl.where(inside, du, 0.0), mask=stored)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["HT"])
 def window_softmax(  # type: ignore[no-untyped-def]
     U, M, INV, LENGTHS, HT, S, W, BLOCK: tl.constexpr
 ):
@@ -129,7 +130,7 @@ def window_softmax(  # type: ignore[no-untyped-def]
     tl.store(INV + at, 1.0 / s, mask=k < S)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["HT"])
 def window_forward(  # type: ignore[no-untyped-def]
     ALPHA, U, M, INV, BETA, LENGTHS, HT, S, W, BLOCK: tl.constexpr
 ):
@@ -148,7 +149,7 @@ def window_forward(  # type: ignore[no-untyped-def]
     tl.store(BETA + at, beta, mask=j < S)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["HT"])
 def window_mean(  # type: ignore[no-untyped-def]
     U, M, INV, G, MEAN, LENGTHS, HT, S, W, BLOCK: tl.constexpr
 ):
@@ -168,7 +169,7 @@ def window_mean(  # type: ignore[no-untyped-def]
     tl.store(MEAN + at, mean * inv, mask=k < S)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["HT"])
 def window_backward(  # type: ignore[no-untyped-def]
     ALPHA, U, M, INV, G, MEAN, DU, LENGTHS, HT, S, W, BLOCK: tl.constexpr
 ):
