@@ -56,6 +56,7 @@ MODERN = [
     ("MMA-IL, modern recipe", "MMA-IL, modern", BLUE, "o", "-"),
     ("MMA-IL, hard alignments, too", "MMA-IL, hard alignments", GREEN, "^", "-"),
     ("MMA-H, modern recipe", "MMA-H, modern", ORANGE, "s", "-"),
+    ("test-time wait-k over their start", "test-time wait-k, modern", AMBER, "D", "-"),
     ("one of these, its threshold varied", "MMA-IL, threshold", SKY, "*", ":"),
     ("one MMA-IL, trained for every threshold", "MMA-IL, every threshold", PINK, "X", ":"),
 ]
