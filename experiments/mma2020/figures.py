@@ -56,9 +56,10 @@ MODERN = [
     ("MMA-IL, modern recipe", "MMA-IL, modern", BLUE, "o", "-"),
     ("MMA-IL, hard alignments, too", "MMA-IL, hard alignments", GREEN, "^", "-"),
     ("MMA-H, modern recipe", "MMA-H, modern", ORANGE, "s", "-"),
+    ("MMA-H, hard alignments, too", "MMA-H, hard alignments", PINK, "P", "-"),
     ("test-time wait-k over their start", "test-time wait-k, modern", AMBER, "D", "-"),
     ("one of these, its threshold varied", "MMA-IL, threshold", SKY, "*", ":"),
-    ("one MMA-IL, trained for every threshold", "MMA-IL, every threshold", PINK, "X", ":"),
+    ("one MMA-IL, trained for every threshold", "MMA-IL, every threshold", INK, "X", ":"),
 ]
 FLOOR, SLOW = 24.5, 15.0  # BLEU, AL: what loops or waits for the end is in the table
 OTHERS = ["v", "P", "<", ">", "d", "h"]

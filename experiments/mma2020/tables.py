@@ -200,7 +200,7 @@ def hard_against_infinite(plan: Plan, results: dict[str, dict[str, Any]]) -> str
         if not line or bleu > line[-1][1]:
             line.append((dal, bleu))
     body = []
-    for row in curves.get("modern-mma-h", []):
+    for row in [*curves.get("modern-mma-h", []), *curves.get("modern-mma-h-hard", [])]:
         dal, bleu = row.test["dal"], row.test["bleu_lowercased"]
         other = None if dal is None else _between(line, dal)
         cells = (
