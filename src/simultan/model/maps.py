@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from simultan.model.memory import Slabs
 
-__all__ = ["Int8", "Joined", "Make", "Map", "Mapped", "Packed", "Plain", "maker"]
+__all__ = ["Int8", "Joined", "Make", "Map", "Mapped", "Packed", "Plain", "maker", "makes_packed"]
 
 
 class Map(Protocol):
@@ -150,18 +150,23 @@ class Int8(Map):
     def __init__(self, *linears: nn.Linear) -> None:
         self.linears = linears
         weight, self.bias = _join(linears)
-        scales = (weight.abs().amax(1) / 127).clamp(min=1e-12)
-        zeros = torch.zeros(len(scales), dtype=torch.long)
         with warnings.catch_warnings():
             # quantised tensors are to leave PyTorch one day; nothing that stays is as fast
             warnings.simplefilter("ignore")
-            whole = torch.quantize_per_channel(weight, scales.double(), zeros, 0, torch.qint8)
+            whole = self.round(weight)
             self.one = torch.ops.quantized.linear_prepack(whole, self.bias)
             self.many = torch.ops.quantized.linear_prepack(whole, None)
         # without VNNI instructions pairs of products are summed in 16 bits: leave them room
         self.reduce_range = not torch.cpu._is_vnni_supported()
         self.range = torch.ones(1, weight.shape[1])
         self.range[0, 0] = -1
+
+    @staticmethod
+    def round(weight: Tensor) -> Tensor:
+        """The weights as they are kept, a quantised tensor."""
+        scales = (weight.abs().amax(1) / 127).clamp(min=1e-12)
+        zeros = torch.zeros(len(scales), dtype=torch.long)
+        return torch.quantize_per_channel(weight, scales.double(), zeros, 0, torch.qint8)
 
     def __call__(self, x: Tensor) -> Tensor:
         if x.shape[0] == 1:
@@ -189,6 +194,11 @@ def maker(weight: Tensor, quantize: str | None) -> Make:
     if torch.backends.quantized.engine == "none":
         raise ValueError('quantize = "int8": this build of PyTorch has no quantised kernels')
     return Int8
+
+
+def makes_packed(make: Make) -> bool:
+    """Whether this is how float32 on a CPU is laid out."""
+    return isinstance(make, partial) and make.func is Packed
 
 
 def _join(linears: tuple[nn.Linear, ...]) -> tuple[Tensor, Tensor | None]:

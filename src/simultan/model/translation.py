@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from simultan.config import Config, ConfigError
 from simultan.data.batching import Batch
 from simultan.model.attention import MonotonicAttention
-from simultan.model.maps import Make, Map, Mapped, Plain, maker
+from simultan.model.maps import Make, Map, Mapped, Plain, maker, makes_packed
 from simultan.model.policy import (
     NO_CHANCE,
     Chance,
@@ -27,6 +28,7 @@ from simultan.model.policy import (
     policy_of,
     scan,
 )
+from simultan.model.screen import Screen, screen_of
 from simultan.model.state import Cache, DecoderState, EncoderState, State, Step
 
 MANY = 256  # source tokens read at once: their projections are best kept one at a time
@@ -98,6 +100,7 @@ class TranslationModel(nn.Module, Mapped, ABC):
         self.register_buffer("lags", lags, persistent=False)  # a copy for each batch would wait
         self.window = config.model.window
         self.hard, self.spread = config.policy.hard, config.policy.spread
+        self.screen: Screen | None = None  # of streams, for the output
 
     def tie(self, which: str, source: nn.Embedding, target: nn.Embedding) -> None:
         """Make embeddings and output one matrix, as configured."""
@@ -127,12 +130,15 @@ class TranslationModel(nn.Module, Mapped, ABC):
 
         The layouts are copies: weights that change later are not seen, train() drops them.
         """
-        self._lay_out_all(maker(self.output.weight, quantize))
+        make = maker(self.output.weight, quantize)
+        self._lay_out_all(make)
+        self.screen = screen_of(self.output) if makes_packed(make) else None
         return self
 
     def train(self, mode: bool = True) -> Self:
         if mode:
             self._lay_out_all(Plain)
+            self.screen = None
         return super().train(mode)
 
     def _lay_out_all(self, make: Make) -> None:
@@ -371,8 +377,12 @@ class TranslationModel(nn.Module, Mapped, ABC):
             context = attention.step(asked, source, stops)
             x = self.after_source(index, x, context, decoder)
             decoder.evaluations += len(coming)
-        logits = self.project(self.end(x)) if coming else x.new_zeros(0, self.output.out_features)
-        return Step(list(coming), logits, decoder.trial[coming])
+        positions = decoder.trial[coming]
+        if not coming:
+            return Step([], decoder.nothing, positions)
+        x = self.end(x)
+        choose = None if self.screen is None else partial(self.screen, x)
+        return Step(list(coming), partial(self.project, x), positions, choose)
 
     def layers_at_end(self, rows: Sequence[int], state: DecoderState) -> list[bool]:
         """Selecting layers all of whose heads stand on the last token: they have stopped."""
