@@ -132,9 +132,13 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
 def test_each_word_comes_before_the_next_is_sent(command: list[str]) -> None:
+    def heed_interrupts() -> None:  # which a shell's background jobs do not
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT, bufsize=0
-    ) as process:
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT, bufsize=0,
+        preexec_fn=heed_interrupts,
+    ) as process:  # fmt: skip
         assert process.stdin is not None
         assert process.stdout is not None
         for _ in range(3):
