@@ -23,7 +23,7 @@ LARGE = 2_000  # logits: with fewer, to compute them is no work
 
 
 class Screen:
-    """For float32 on a CPU; a copy of the weights."""
+    """For float32 on a CPU; keeps the weights as int8 beside them."""
 
     def __init__(self, linear: nn.Linear) -> None:
         """Of a map without bias. ValueError: int8 products round in a way unknown here."""
