@@ -101,11 +101,14 @@ class Measurer:
         chosen = json.loads(path.read_text())
         return [float(threshold) for threshold in chosen]
 
-    def all(self, sets: list[str], every: int, ks: tuple[int, ...]) -> None:
+    def all(
+        self, sets: list[str], every: int, ks: tuple[int, ...], thresholds: list[float]
+    ) -> None:
         policy = self.translator.model.policy
         settings: list[dict[str, Any]] = [{}]
         if policy.learned:
-            settings = [{"threshold": threshold} for threshold in self.thresholds(every)]
+            chosen = thresholds or self.thresholds(every)
+            settings = [{"threshold": threshold} for threshold in chosen]
         elif policy.name == "wait-k":
             settings = [{"k": k} for k in ks]
             sets = [name for name in sets if name in COMPARED]
@@ -138,6 +141,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--tests", type=Path, help="the folder with the test sets")
     parser.add_argument("--sets", default=",".join(SETS), help="which of them")
     parser.add_argument("--every", type=int, default=5, help="selection: every n-th sentence")
+    parser.add_argument("--thresholds", default="", help="these, instead of the chosen ones")
     parser.add_argument("--ks", default=",".join(map(str, KS)))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rows", type=int, default=32)
@@ -150,7 +154,9 @@ def main(arguments: list[str] | None = None) -> None:
             options.model, options.system, options.tests, options.out, options.device, options.rows
         )
         ks = tuple(int(k) for k in options.ks.split(","))
-        measurer.all([name for name in options.sets.split(",") if name], options.every, ks)
+        sets = [name for name in options.sets.split(",") if name]
+        thresholds = [float(t) for t in options.thresholds.split(",") if t]
+        measurer.all(sets, options.every, ks, thresholds)
 
 
 if __name__ == "__main__":

@@ -166,12 +166,16 @@ def train_verb(
         bool, typer.Option("--overwrite", help="Remove a run in that folder first.")
     ] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda; empty: a GPU if there is one.")] = "",
+    minutes: Annotated[
+        float, typer.Option(min=0, help="End by then: the rate falls early enough; 0: no limit.")
+    ] = 0.0,
 ) -> None:
     """Train a model. Under torchrun all processes train it together."""
     from simultan import config
     from simultan.train.loop import fit
 
-    outcome = fit(config.load(recipe, changes or ()), out, overwrite, device=device or None)
+    settings = config.load(recipe, changes or ())
+    outcome = fit(settings, out, overwrite, device=device or None, minutes=minutes)
     if not outcome.finished:
         typer.echo(f"stopped at update {outcome.update}; the same command goes on", err=True)
         raise typer.Exit(143)

@@ -247,6 +247,28 @@ def test_patience_stops_early(tmp_path):
     assert (again.update, again.finished, scores.calls) == (8, True, 4)
 
 
+@pytest.mark.parametrize("pace", [1.0, 0.5])
+def test_a_deadline_brings_the_end_forward(pace, tmp_path, monkeypatch):
+    """The rate falls to 0 in time, however long an update takes; what is planned is the bound."""
+    now, real = [0.0], loop.seed
+
+    def an_update(number, update, rank):
+        now[0] += pace * (update > 0)
+        real(number, update, rank)
+
+    monkeypatch.setattr(loop, "seed", an_update)
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: now[0])
+    config = with_train(cooldown=4, warmup=0, average=1, save_every=100)
+    outcome = fit(config, tmp_path / "run", minutes=8 / 60)
+    end = 8 if pace == 1.0 else 12
+    assert (outcome.update, outcome.finished) == (end, True)
+    rates = {r["update"]: r["lr"] for r in metrics(tmp_path / "run")}
+    shares = [rates[u] * u**0.5 / config.train.lr for u in (end - 4, end - 2, end)]
+    assert shares == pytest.approx([1.0, 0.6, 0.2])
+    assert_same(tmp_path / "run" / "final", tmp_path / "run" / "last")
+    assert fit(config, tmp_path / "run") == outcome
+
+
 def test_a_kill_before_the_validation_only_delays_it(tmp_path):
     def killed(model, config, codec):
         raise KeyboardInterrupt

@@ -110,7 +110,7 @@ class RunFolder:
         if self.final.exists():
             return
         updates = self.updates()
-        regular = [update for update in updates if is_regular(config, update)] or updates
+        regular = [u for u in updates[:-1] if is_regular(config, u)] + updates[-1:]
         chosen = [self.checkpoint(u) for u in regular[-max(config.train.average, 1) :]]
         codec = checkpoint.load_codec(chosen[-1])
         checkpoint.save(self.final, checkpoint.average(chosen), config, codec)

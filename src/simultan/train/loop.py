@@ -57,8 +57,14 @@ def fit(
     validate: Validate | None = None,
     tensorboard: bool = True,
     device: str | None = None,
+    minutes: float = 0.0,
 ) -> Outcome:
-    """Train a recipe into a folder; goes on where a run with the same recipe stopped."""
+    """Train a recipe into a folder; goes on where a run with the same recipe stopped.
+
+    With `minutes` the run ends by then, however fast the machine is: the rate begins its fall
+    (train.cooldown) early enough to be at 0 in time.
+    """
+    deadline = time.perf_counter() + 60 * minutes if minutes else None
     folder = RunFolder(Path(out))
     with World.open(device) as world, _termination() as terminated:
         if not overwrite:
@@ -69,7 +75,7 @@ def fit(
                 folder.clear()
             folder.create(config)
         world.wait()
-        return _train(Run(config, folder, world, validate, tensorboard), terminated)
+        return _train(Run(config, folder, world, validate, tensorboard, deadline), terminated)
 
 
 def _train(run: Run, terminated: Callable[[], bool]) -> Outcome:
@@ -87,8 +93,10 @@ class Run:
         world: World,
         validate: Validate | None,
         tensorboard: bool,
+        deadline: float | None = None,
     ) -> None:
         self.config, self.folder, self.world = config, folder, world
+        self.deadline = deadline
         self.validate = validate or evaluate_model
         self.codec = checkpoint.load_codec(config.data.folder)
         seed(config.train.seed, 0, 0)
@@ -115,6 +123,7 @@ class Run:
         self.model.to(world.device)
         self.step = Step(self.model, config, world)
         self.update: int = state.get("update", 0)
+        self.step.end = min(state.get("end", config.train.updates), config.train.updates)
         self.batches = Batches(
             Corpus(config.data.folder),
             config.data,
@@ -130,7 +139,7 @@ class Run:
         self.journal = None
         if world.first:
             self.journal = Journal(folder, config.train, self.update, tensorboard)
-        self._clock = time.perf_counter()
+        self._clock, self._pace, self._logged = time.perf_counter(), 0.0, self.update
 
     def __enter__(self) -> Run:
         if self.journal is not None:
@@ -161,23 +170,32 @@ class Run:
         config, world = self.config.train, self.world
         self.model.train()
         self._clock = time.perf_counter()
-        while self.update < config.updates and not self._share_impatience():
+        while self.update < self.step.end and not self._share_impatience():
             self.update += 1
             seed(config.seed, self.update, world.rank)
             self.step(self.update, [next(stream) for _ in range(config.accumulate)])
-            last = self.update == config.updates
+            last = self.update == self.step.end
             stopping = world.size == 1 and terminated()
             if last or self.update % config.log_every == 0:
                 self._log()
                 # Processes get their signals at different updates; here they meet anyway.
                 flag = torch.tensor(float(terminated()), device=world.device)
                 stopping = bool(world.sum_over_ranks(flag))
+                last = self._hurry()
             if last or stopping or self.update % config.save_every == 0 or self._validates():
                 self._save()
                 self._after_checkpoint()
             if stopping and not last:
                 return True
         return False
+
+    def _hurry(self) -> bool:
+        """With a deadline: the end is where the present pace leads; True: it has come."""
+        if self.deadline is not None:
+            left = max(0, int((self.deadline - time.perf_counter()) / self._pace))
+            end = min(self.config.train.updates, self.update + left)
+            self.step.end = int(self.world.share(end))
+        return self.update >= self.step.end
 
     def _stream(self) -> Generator[Batch]:
         for batch in self.batches:
@@ -223,12 +241,13 @@ class Run:
                 "divergence": float(values.divergence) / tokens,
                 "latency_average": float(values.latency_average) / sentences,
                 "latency_variance": float(values.latency_variance) / sentences,
-                "lr": optim.learning_rate(config, self.update),
+                "lr": optim.learning_rate(config, self.update, self.step.end),
                 "gradient_norm": float(self.step.norm),
                 "tokens_per_second": tokens / (now - self._clock),
             }
             self.journal.note("train", self.update, record)
-        self._clock = now
+        self._pace = (now - self._clock) / (self.update - self._logged)
+        self._clock, self._logged = now, self.update
 
     def _save(self) -> None:
         self._check()
@@ -236,6 +255,7 @@ class Run:
         weights = gather(checkpoint.weights_of(self.model))
         state = {
             "update": self.update,
+            "end": self.step.end,
             "batches": self.batches.state(),
             "sums": self.world.sum_over_ranks(self.step.sums.clone()).cpu(),
             "optimizer": gather(self.step.optimizer.state_dict()),

@@ -11,13 +11,13 @@ from simultan.config import TrainConfig
 __all__ = ["build", "clip", "gradient_norm", "learning_rate", "set_rate", "step"]
 
 
-def learning_rate(config: TrainConfig, update: int) -> float:
-    """The rate of an update, counted from 1; a pure function, so a resumed run needs no state."""
+def learning_rate(config: TrainConfig, update: int, end: int | None = None) -> float:
+    """The rate of an update, counted from 1, of a run that ends with update `end`."""
     if update < config.warmup:
         rise = (config.lr - config.warmup_init_lr) / config.warmup
         return config.warmup_init_lr + rise * update
     rate = config.lr * (max(config.warmup, 1) / update) ** 0.5
-    left = config.updates + 1 - update
+    left = (config.updates if end is None else end) + 1 - update
     return rate * left / (config.cooldown + 1) if left <= config.cooldown else rate
 
 

@@ -69,6 +69,7 @@ class Step:
 
     def __init__(self, model: TranslationModel, config: Config, world: World) -> None:
         self.config, self.world = config, world
+        self.end = config.train.updates  # a deadline may bring it forward
         objective = Objective(model, config.loss, config.train.compile, world.device)
         self.module = shard(objective, world, config.train.parallel)
         self.optimizer = optim.build(self.module, config.train)
@@ -88,7 +89,7 @@ class Step:
     def __call__(self, update: int, batches: Sequence[Batch]) -> None:
         self.number.fill_(update)
         self.ramp.fill_(losses.ramp(self.config.loss, update))
-        optim.set_rate(self.optimizer, optim.learning_rate(self.config.train, update))
+        optim.set_rate(self.optimizer, optim.learning_rate(self.config.train, update, self.end))
         if self.recordings is None:
             self._update(batches)
             return
