@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -147,12 +148,12 @@ def draw_span(plan: Plan, results: Results) -> Figure:
     figure = Figure(figsize=(5.2, 3.6), layout="constrained")
     axis: Axes = figure.subplots()
     series = [
-        ("MMA-H, words", "MMA-H", ORANGE, "s"),
-        ("MMA-H, subwords", "MMA-H, modern", BLUE, "o"),
+        ("MMA-H, words", "MMA-H", ORANGE, "s", (-17, 5)),
+        ("MMA-H, subwords", "MMA-H, modern", BLUE, "o", (5, -9)),
     ]
-    for label, curve, colour, marker in series:
+    for label, curve, colour, marker, place in series:
         points = sorted(
-            (row.result["validation_losses"]["l_var"], row.test["span"], row.run.labels.get("var"))
+            (row.result["validation_losses"]["l_var"], row.test["span"], _weight(row.result))
             for row in _rows(plan, results, curve)
             if row.test["span"] is not None and "l_var" in row.result["validation_losses"]
         )
@@ -161,7 +162,7 @@ def draw_span(plan: Plan, results: Results) -> Figure:
         axis.plot([p[0] for p in points], [p[1] for p in points], color=colour, marker=marker,
                   markeredgecolor="white", linewidth=1.5, label=label, clip_on=False)  # fmt: skip
         for x, y, weight in points:
-            axis.annotate(f"{weight}", (x, y), xytext=(5, 4), textcoords="offset points",
+            axis.annotate(f"{weight:g}", (x, y), xytext=place, textcoords="offset points",
                           fontsize=7.5, color=colour)  # fmt: skip
     if axis.lines:
         axis.set_xlim(left=0)
@@ -169,6 +170,11 @@ def draw_span(plan: Plan, results: Results) -> Figure:
     axis.set_xlabel(r"$L_{var}$ on tst2012 (source tokens squared); numbers: $\lambda_{var}$")
     axis.set_ylabel("average attention span on tst2013\n(source tokens)")
     return _finish(figure, [axis], columns=2)
+
+
+def _weight(result: Mapping[str, Any]) -> float:
+    weight: float = tomllib.loads(result["config"])["loss"]["lambda_var"]
+    return weight
 
 
 def draw_ablation(plan: Plan, results: Results) -> Figure:

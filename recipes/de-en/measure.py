@@ -32,7 +32,7 @@ SELECTION = "newstest2013"
 COMPARED = ["newstest2015", "europarl"]  # where wait-k stands beside
 SETS = [*COMPARED, "tatoeba", "covost2"]
 LAGS = (3.0, 5.0, 8.0)
-GRID = (0.003, 0.01, 0.03, 0.1, 0.3, 0.7, 0.9, 0.97, 0.99, 0.997)  # even before the sigmoid
+GRID = (-9.0, -6.0, -3.0, 0.0, 3.0, 6.0, 9.0, 12.0, 16.0, 20.0)  # of energies, to choose from
 KS = (1, 2, 3, 4, 5, 7, 9, 11, 13, 15, 18)  # in pieces
 SPOKEN = "newstest2015"  # the set that is read without case and punctuation, too
 
@@ -88,15 +88,21 @@ class Measurer:
         print(f"{self.system} {self.stored} {name} {shown}: BLEU {scores.bleu:.2f} AL {lag}")
         return record
 
+    def threshold(self, energy: float) -> float:
+        """The threshold that heads with at least this energy exceed."""
+        spread = self.translator.model.spread
+        bounded = spread * np.tanh(energy / spread) if spread else energy
+        return round(float(1 / (1 + np.exp(-bounded))), 6)
+
     def thresholds(self, every: int) -> list[float]:
         """Those that should give the wanted lags, between the points of a grid, on the selection
         set; the grid's end where it does not reach so far."""
         path = self.out / "thresholds.json"
         if not path.exists():
-            found = {t: self.run(SELECTION, every=every, threshold=t)["al"] for t in GRID}
-            points = sorted((al, np.log(t / (1 - t))) for t, al in found.items() if al is not None)
-            between = 1 / (1 + np.exp(-np.interp(LAGS, *zip(*points, strict=True))))
-            chosen = sorted({round(float(t), 4) for t in between})
+            runs = {e: self.run(SELECTION, every=every, threshold=self.threshold(e)) for e in GRID}
+            points = sorted((run["al"], e) for e, run in runs.items() if run["al"] is not None)
+            between = np.interp(LAGS, *zip(*points, strict=True))
+            chosen = sorted({self.threshold(energy) for energy in between})
             path.write_text(json.dumps(chosen) + "\n")
         chosen = json.loads(path.read_text())
         return [float(threshold) for threshold in chosen]

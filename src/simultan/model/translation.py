@@ -166,7 +166,8 @@ class TranslationModel(nn.Module, Mapped, ABC):
         if count:
             lag = self.lags[0]
             if count > 1 and self.training:
-                lag = self.lags[torch.randint(count, (), device=self.lags.device)]
+                # A list of one index: a single one would be read on the host, which waits for it.
+                lag = self.lags[torch.randint(count, (1,), device=self.lags.device)][0]
         return fixed_stops(target, batch.source_lengths, lag)
 
     def chance(self, batch: Batch) -> Chance:
