@@ -4,7 +4,8 @@
 
 TESTS holds NAME.de and NAME.en (plain, .gz or .xz) for newstest2013, newstest2015, europarl,
 tatoeba and covost2. For a learned policy the thresholds that give the wanted lags are chosen on
-newstest2013 and kept in MEASURED/thresholds.json, which later calls use. `--training RUN` notes
+newstest2013 and kept in MEASURED/thresholds.json, which later calls use; lags.json, for the
+model's folder, holds the lags of all that were tried. `--training RUN` notes
 what a run cost.
 """
 
@@ -27,6 +28,7 @@ from simultan.data.speech import as_recognised
 from simultan.evaluation.evaluate import evaluate
 from simultan.evaluation.instances import read_log
 from simultan.evaluation.quality import measure as quality
+from simultan.streaming.lags import Lags
 
 SELECTION = "newstest2013"
 COMPARED = ["newstest2015", "europarl"]  # where wait-k stands beside
@@ -92,7 +94,7 @@ class Measurer:
         """The threshold that heads with at least this energy exceed."""
         spread = self.translator.model.spread
         bounded = spread * np.tanh(energy / spread) if spread else energy
-        return round(float(1 / (1 + np.exp(-bounded))), 6)
+        return min(max(round(float(1 / (1 + np.exp(-bounded))), 6), 1e-6), 1 - 1e-6)
 
     def thresholds(self, every: int) -> list[float]:
         """Those that should give the wanted lags, between the points of a grid, on the selection
@@ -101,6 +103,7 @@ class Measurer:
         if not path.exists():
             runs = {e: self.run(SELECTION, every=every, threshold=self.threshold(e)) for e in GRID}
             points = sorted((run["al"], e) for e, run in runs.items() if run["al"] is not None)
+            Lags.of([(self.threshold(e), round(al, 2)) for al, e in points]).save(self.out)
             between = np.interp(LAGS, *zip(*points, strict=True))
             chosen = sorted({self.threshold(energy) for energy in between})
             path.write_text(json.dumps(chosen) + "\n")

@@ -32,6 +32,7 @@ train() { # system, seconds, more options
     echo "$1: exit code $? after $(grep -c '^train' "$OUT/$1.log") reports"
     grep -E '^valid|Error|error' "$OUT/$1.log"
     tail -n 2 "$OUT/$1.log"
+    $PYTHON recipes/de-en/measure.py --system "$1" --out "$WORK/measured" --training "$WORK/$1"
     ship "$1" &
 }
 
@@ -44,7 +45,7 @@ ship() { # system
 measure() { # system, sets, more options
     OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES="" nice -n 19 $PYTHON recipes/de-en/measure.py \
         "$WORK/$1/final" --system "$1" --tests "$tests" --out "$WORK/measured" --sets "$2" \
-        --training "$WORK/$1" "${@:3}" 2>&1 | grep -E 'BLEU|Error'
+        "${@:3}" 2>&1 | grep -E 'BLEU|Error'
 }
 
 for stage in "$@"; do

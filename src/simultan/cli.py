@@ -25,6 +25,10 @@ Quantization = Literal["int8"]
 StoredWeights = Literal["float32", "float16", "int8"]
 CaptionLayout = Literal["blocks", "words"]
 QualityName = Literal["bleu", "bleu_lowercased", "chrf"]
+Lag = Annotated[
+    float | None,
+    typer.Option(help="Instead of a threshold: words to stay behind, if the model was measured."),
+]
 
 app = typer.Typer(
     add_completion=False,
@@ -205,6 +209,7 @@ def translate_verb(
         bool, typer.Option("--lines", help="A line is a sentence; else full stops end one.")
     ] = False,
     threshold: Annotated[float, typer.Option(help="Lower is faster; of learned policies.")] = 0.5,
+    lag: Lag = None,
     k: Annotated[int | None, typer.Option(help="wait-k models: another k, in tokens.")] = None,
     rule: Annotated[
         str | None, typer.Option(help="Offline models: a rule, as for simultan evaluate.")
@@ -235,11 +240,12 @@ def translate_verb(
 
     words = display.read_words(0, pace)
     if url:
-        if model or lines or k is not None or rule is not None:
-            raise ValueError("--url asks a server: without a model, --lines, --k and --rule")
+        if model or lines or k is not None or rule is not None or lag is not None:
+            raise ValueError("--url asks a server: without a model, --lines, --k, --rule and --lag")
         events = display.translate_remotely(url, words, threshold, token)
     else:
         translator = simultan.load(model or _default_model(), quantize=quantize)
+        threshold = _threshold(model or _default_model(), threshold, lag)
         session = translator.session(threshold=threshold, k=k, rule=rule, segment=not lines)
         events = display.translate(session, words, lines)
     try:
@@ -262,11 +268,13 @@ def demo_verb(
     ] = None,
     pace: Annotated[float, typer.Option(min=0, help="Words a second; 0: no waiting.")] = 2.5,
     threshold: Annotated[float, typer.Option(help="Lower is faster; of learned policies.")] = 0.5,
+    lag: Lag = None,
     svg: Annotated[Path | None, typer.Option(help="Save the picture, too.")] = None,
 ) -> None:
     """Play a short talk at speaking speed and translate it live; then say how far behind it was."""
     import io
     import os
+    import re
 
     from rich.console import Console
 
@@ -275,6 +283,7 @@ def demo_verb(
 
     path = text or Path(__file__).with_name("talk.de.txt")
     translator = simultan.load(model or _default_model())
+    threshold = _threshold(model or _default_model(), threshold, lag)
     session = translator.session(threshold=threshold, segment=True)
     tally = display.Tally()
     events: list[tuple[str, Event]] = []
@@ -296,7 +305,9 @@ def demo_verb(
     if svg is not None:
         console = Console(record=True, file=io.StringIO(), width=100)
         display.draw(events, console)
-        console.save_svg(str(svg), title="simultan demo")
+        picture = console.export_svg(title="simultan demo")
+        # no fonts from elsewhere: the picture is the same without a network
+        svg.write_text(re.sub(r"@font-face {.*?}\s*", "", picture, flags=re.S), encoding="utf-8")
 
 
 @app.command("captions")
@@ -310,6 +321,7 @@ def captions_verb(
         CaptionLayout, typer.Option(help="Whole captions, or captions that grow word by word.")
     ] = "blocks",
     threshold: Annotated[float, typer.Option(help="Lower is faster; of learned policies.")] = 0.5,
+    lag: Lag = None,
     computing: Annotated[
         float, typer.Option(min=0, help="Seconds assumed to compute a written word.")
     ] = 0.02,
@@ -339,6 +351,7 @@ def captions_verb(
     spoken = speak(cues.read(captions))
     kind = cues.format_of(captions if out is None else out)
     translator = simultan.load(model or _default_model(), quantize=quantize)
+    threshold = _threshold(model or _default_model(), threshold, lag)
     session = translator.session(threshold=threshold, segment=True)
     wait = display.timer(speed) if live else None
     stream = translate(session, spoken, None if measure or live else computing, wait)
@@ -367,6 +380,7 @@ def serve_verb(
     host: Annotated[str, typer.Option(help="0.0.0.0: for everyone.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
     threshold: Annotated[float, typer.Option(help="Lower is faster; clients may choose.")] = 0.5,
+    lag: Lag = None,
     rows: Annotated[int, typer.Option(min=1, help="Streams translated side by side.")] = 32,
     max_sessions: Annotated[
         int | None, typer.Option(min=1, help="Sessions at once; as many as rows.")
@@ -421,7 +435,7 @@ def serve_verb(
 
     model = model or _default_model()
     settings = Settings(
-        threshold=threshold,
+        threshold=_threshold(model, threshold, lag),
         rows=rows,
         max_sessions=max_sessions,
         token=token,
@@ -535,6 +549,7 @@ def evaluate_verb(
     out: Annotated[Path, typer.Option(help="Folder for instances.log and scores.json.")],
     rows: Annotated[int, typer.Option(min=1, help="Sentences translated side by side.")] = 32,
     threshold: Annotated[float, typer.Option(help="A head stops where p is above it.")] = 0.5,
+    lag: Lag = None,
     k: Annotated[int | None, typer.Option(help="wait-k models: another k, in tokens.")] = None,
     rule: Annotated[
         str | None,
@@ -571,7 +586,7 @@ def evaluate_verb(
             references,
             out,
             rows=rows,
-            threshold=threshold,
+            threshold=_threshold(model, threshold, lag),
             k=k,
             rule=rule,
             beam=beam,
@@ -734,6 +749,18 @@ def _default_model() -> str:
     if not (name := boxed.default()):
         raise ValueError("which model? `make demo` trains one: runs/toy/mma-il/final")
     return name
+
+
+def _threshold(model: str, threshold: float, lag: float | None) -> float:
+    """The threshold that was asked for, or the one for a lag."""
+    from simultan import boxed
+    from simultan.streaming.lags import Lags
+
+    if lag is None:
+        return threshold
+    if threshold != 0.5:
+        raise ValueError("--threshold and --lag: choose one of them")
+    return Lags.load(boxed.resolve(model)).threshold(lag)
 
 
 def _show_prepared(prepared: Prepared) -> None:

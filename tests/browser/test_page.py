@@ -14,6 +14,7 @@ from running import Opener, Running
 from simultan import latency
 from simultan.config import Config, ModelConfig, PolicyConfig
 from simultan.model import build
+from simultan.streaming.lags import Lags
 from simultan.streaming.session import Write
 from simultan.streaming.translator import Translator
 
@@ -120,6 +121,29 @@ def test_slider(open_page: Opener, translator: Translator) -> None:
         expect(page.locator("#target .open")).to_have_count(0)
         expect(page.locator("#lagging")).to_have_text(f"{lags[value]:.1f}")
     assert lags[0.05] != lags[0.95]
+
+
+def test_slider_in_words(open_page: Opener, translator: Translator) -> None:
+    """Where it was measured how far behind the model stays, that is what one chooses."""
+    lags = Lags(((0.05, 1.0), (0.5, 2.0), (0.95, 4.0)))
+    measured = Translator(translator.model, translator.config, translator.codec, lags)
+    with Running(measured) as server:
+        page = open_page(url=server.url)
+        ready(page)
+        expect(page.locator("#threshold-value")).to_have_text("2.0 words")
+        expect(page.locator("#threshold-hint")).to_contain_text("words")
+        for key, value, threshold in (("End", "4.0 words", 0.95), ("Home", "1.0 words", 0.05)):
+            page.focus("#threshold")
+            page.keyboard.press(key)
+            expect(page.locator("#threshold-value")).to_have_text(value)
+            page.wait_for_timeout(200)  # it is sent once the slider rests
+            type_text(page, SENTENCE)
+            page.keyboard.press("Enter")
+            expect_words(page, lagging(translator, threshold)[0])
+            page.click("#clear")
+            ready(page)
+            expect(page.locator("#threshold-value")).to_have_text(value)
+        page.close()
 
 
 def test_slider_in_mid_sentence(open_page: Opener, translator: Translator) -> None:

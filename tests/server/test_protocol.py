@@ -85,7 +85,8 @@ heads = st.lists(st.lists(numbers, min_size=2, max_size=2), min_size=1, max_size
 server_messages = st.one_of(
     st.builds(Started, texts, texts, thresholds, numbers, numbers,
               st.builds(Limits, numbers, numbers, thresholds, numbers, thresholds, thresholds),
-              st.booleans(), st.just(0), numbers),
+              st.booleans(), st.booleans(), texts,
+              st.lists(st.tuples(thresholds, thresholds), max_size=3).map(tuple)),
     st.builds(Read, numbers, numbers, numbers),
     st.builds(Write, texts, numbers, heads, numbers, numbers, numbers, numbers),
     st.builds(End, numbers, numbers, numbers, numbers),

@@ -200,6 +200,7 @@ class Live:
     def __init__(self, translator: Translator, settings: Settings) -> None:
         self.settings, self.metrics = settings, Metrics()
         self.split = translator.codec.pipeline.split_source
+        self.lags = translator.lags.points
         pipeline = translator.codec.pipeline
         languages = (pipeline.source_language, pipeline.target_language)
         self.pair = "-".join(languages) if all(languages) else ""
@@ -467,5 +468,6 @@ class Live:
             resumed=resume is not None,
             learned=self.learned,
             channel=stream.channel,
+            lags=self.lags,
         )
         await socket.send_text(encode(started, stream.received))

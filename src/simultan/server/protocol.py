@@ -4,7 +4,7 @@ One JSON object to a text frame, `type` and `seq` in each. docs/protocol.md says
 
     client                                      server
     start {threshold? pair? token? channel?  -> started {session pair threshold layers heads limits
-           resume?}                                      resumed learned channel}
+           resume?}                                      resumed learned channel lags}
     words {text}                             -> write {text delay heads segment at}
                                                 read {words}         nothing more before more comes
                                                 end {words segment}  a source segment is translated
@@ -186,6 +186,7 @@ class Started:
     resumed: bool
     learned: bool = True  # whether a threshold changes anything
     channel: str = ""  # where it can be followed
+    lags: tuple[tuple[float, float], ...] = ()  # thresholds and the words behind, if measured
     seq: int = 0
     ack: int = 0
 
@@ -323,6 +324,7 @@ def parse_server(frame: str) -> ServerMessage | None:
     if kind is Started:
         names = {entry.name for entry in dataclasses.fields(Limits)}
         fields["limits"] = Limits(**{k: v for k, v in fields["limits"].items() if k in names})
+        fields["lags"] = tuple((threshold, lag) for threshold, lag in fields.get("lags", ()))
     if kind is Finished:
         names = {entry.name for entry in dataclasses.fields(Stats)}
         fields["stats"] = Stats(**{k: v for k, v in fields["stats"].items() if k in names})

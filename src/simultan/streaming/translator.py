@@ -13,6 +13,7 @@ from simultan import boxed, checkpoint
 from simultan.config import Config
 from simultan.data.codec import Codec
 from simultan.model import TranslationModel
+from simultan.streaming.lags import Lags
 from simultan.streaming.rules import Rule, RuleSession
 from simultan.streaming.search import beam_search
 from simultan.streaming.session import Session, Write
@@ -35,8 +36,11 @@ class Translation:
 class Translator:
     """A model with its vocabularies."""
 
-    def __init__(self, model: TranslationModel, config: Config, codec: Codec) -> None:
+    def __init__(
+        self, model: TranslationModel, config: Config, codec: Codec, lags: Lags | None = None
+    ) -> None:
         self.model, self.config, self.codec = model.eval(), config, codec
+        self.lags = lags or Lags()  # `lags.threshold(5)`: the threshold to stay 5 words behind
 
     def session(
         self,
@@ -169,7 +173,8 @@ def load(name: str | Path, *, device: str = "cpu", quantize: str | None = None) 
 
     quantize = "int8" rounds its weights, on a CPU.
     """
-    model, config, codec = checkpoint.load_model(boxed.resolve(name))
+    folder = boxed.resolve(name)
+    model, config, codec = checkpoint.load_model(folder)
     assert isinstance(model, TranslationModel)
     model.to(torch.device(device)).eval()
-    return Translator(model.prepare_inference(quantize), config, codec)
+    return Translator(model.prepare_inference(quantize), config, codec, Lags.load(folder))

@@ -115,10 +115,11 @@ function announce(text) {
 // --- the stream ---
 
 const stream = new Stream(new URL("ws", location.href).href.replace(/^http/, "ws"), {
-  onStarted({ pair, layers, learned, channel }) {
+  onStarted({ pair, layers, learned, channel, lags }) {
     showLanguages(pair);
     showLayers(layers);
     $("slider").hidden = !learned;
+    scaleSlider(lags ?? []);
     showOverlay(channel);
     keep();
   },
@@ -328,15 +329,49 @@ $("speak").addEventListener("click", () => {
 
 // --- latency ---
 
+let lags = []; // [threshold, words behind], rising; empty: the slider shows thresholds
+const logOdds = (p) => Math.log(p / (1 - p));
+
+/** From one column of lags to the other, on the line between the two points around a value. */
+function between(value, from, to) {
+  const after = lags.findIndex((point) => from(point) >= value);
+  if (after < 0) return to(lags.at(-1));
+  if (after === 0) return to(lags[0]);
+  const [low, high] = [lags[after - 1], lags[after]];
+  const share = (value - from(low)) / (from(high) - from(low));
+  return to(low) + share * (to(high) - to(low));
+}
+const odds = ([threshold]) => logOdds(threshold);
+const lag = ([, words]) => words;
+
+function chosenThreshold() {
+  const value = +$("threshold").value;
+  return lags.length ? 1 / (1 + Math.exp(-between(value, lag, odds))) : value;
+}
+
+/** Where it was measured how far behind the model stays, the slider counts words. */
+function scaleSlider(points) {
+  const slider = $("threshold");
+  lags = points;
+  if (lags.length) {
+    Object.assign(slider, { min: lags[0][1], max: lags.at(-1)[1], step: "any" });
+    slider.value = between(logOdds(stream.threshold), odds, lag);
+    $("threshold-hint").textContent =
+      "About how many words the translation stays behind. It acts on the next word.";
+  }
+  showThreshold();
+}
+
 function showThreshold() {
-  $("threshold-value").textContent = (+$("threshold").value).toFixed(2);
+  const value = +$("threshold").value;
+  $("threshold-value").textContent = lags.length ? `${value.toFixed(1)} words` : value.toFixed(2);
 }
 let sliding = null;
 $("threshold").addEventListener("input", () => {
   showThreshold();
   sliding ??= setTimeout(() => {
     sliding = null;
-    stream.setThreshold(+$("threshold").value);
+    stream.setThreshold(chosenThreshold());
     keep();
   }, 120);
 });

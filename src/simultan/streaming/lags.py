@@ -1,0 +1,67 @@
+"""How many words behind a model stays at each threshold, as measured; lags.json in its folder."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+__all__ = ["Lags"]
+
+
+@dataclass(frozen=True)
+class Lags:
+    """Thresholds mean something else for every model; words behind do not."""
+
+    points: tuple[tuple[float, float], ...] = ()  # threshold, AL in words; both rise
+
+    def __post_init__(self) -> None:
+        for (low, sooner), (high, later) in pairwise(self.points):
+            if not (0 < low < high < 1 and sooner < later):
+                raise ValueError(f"thresholds {low}, {high} and lags {sooner}, {later} must rise")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Lags:
+        """Of a model's folder; none where nothing was measured."""
+        path = Path(folder) / "lags.json"
+        if not path.exists():
+            return cls()
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            return cls(tuple((float(threshold), float(lag)) for threshold, lag in found))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}: not pairs of threshold and lag ({error})") from error
+
+    @classmethod
+    def of(cls, measured: Sequence[tuple[float, float]]) -> Lags:
+        """From measurements: those kept at which the lag rises with the threshold."""
+        points: list[tuple[float, float]] = []
+        for threshold, lag in sorted(measured):
+            if not points or (threshold > points[-1][0] and lag > points[-1][1]):
+                points.append((threshold, lag))
+        return cls(tuple(points))
+
+    def save(self, folder: str | Path) -> None:
+        text = json.dumps([list(point) for point in self.points])
+        (Path(folder) / "lags.json").write_text(text + "\n", encoding="utf-8")
+
+    def threshold(self, lag: float) -> float:
+        """The threshold at which the model stays about so many words behind."""
+        if len(self.points) < 2:
+            raise ValueError("how far behind this model stays was not measured: choose a threshold")
+        (_, least), (last, most) = self.points[0], self.points[-1]
+        if not least <= lag <= most:
+            raise ValueError(f"lag = {lag:g} words: this model has {least:.1f} to {most:.1f}")
+        for (low, sooner), (high, later) in pairwise(self.points):
+            if lag <= later:
+                share = (lag - sooner) / (later - sooner)
+                odds = (1 - share) * _log_odds(low) + share * _log_odds(high)
+                return 1 / (1 + math.exp(-odds))
+        return last
+
+
+def _log_odds(threshold: float) -> float:
+    return math.log(threshold / (1 - threshold))
