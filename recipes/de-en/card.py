@@ -27,8 +27,8 @@ HEAD = """# de-en: German to English, live
 
 A monotonic multihead attention model (mma-il) that translates German into English while the words
 come. It reads raw text, cased and punctuated or as a speech recogniser gives it, and writes
-detokenised text. `simultan.load("de-en")`, or `simultan translate` with nothing else; with `--lag 5`
-it stays about five words behind instead of three.
+detokenised text. `simultan.load("de-en")`, or `simultan translate` with nothing else; with
+`--lag 5` it stays about five words behind instead of three.
 
 It was trained on parliament, everyday sentences and software texts: it is a demonstration and a
 baseline to measure against, not a product. It makes mistakes, some of them fluent; do not rely on
