@@ -123,6 +123,11 @@ def tradeoff(measured: Measured, name: str, stored: str) -> str:
     return f"### {NAMES[name]}\n\n{table(head, rows)}{below}"
 
 
+def compared(measured: Measured) -> str:
+    kinds = {(r["system"], r["stored"]) for r in measured.find() if r["system"] != "mma-il"}
+    return ", ".join(f"{system} (weights in {stored})" for system, stored in sorted(kinds))
+
+
 def precision(measured: Measured, stored: str) -> str:
     rows = []
     for record in measured.find(system="mma-il", stored="float32", spoken=False):
@@ -200,7 +205,8 @@ def write(measured: Measured, model: Path, prepared: Path, chosen: Path) -> str:
         f" {shape.width}, feed-forward {shape.ffn}, {shape.encoder_layers} unidirectional encoder"
         f" and {shape.decoder_layers} decoder layers, joint vocabulary of {vocabulary:,} pieces.\n",
         "## Quality and latency\n\nMeasured with recipes/de-en/measure.py, which runs `simultan"
-        " evaluate`'s code on these weights; sacrebleu, latency in words, greedy.\n",
+        " evaluate`'s code on these weights; sacrebleu, latency in words, greedy. Compared with:"
+        f" {compared(measured)}. The lines of measurement are in recipes/de-en/measured.\n",
         *(tradeoff(measured, name, stored) for name in COMPARED),
         *(tradeoff(measured, name, stored) for name in OTHERS),
         f"## Stored as {stored}\n\n{precision(measured, stored)}",

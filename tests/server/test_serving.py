@@ -17,7 +17,7 @@ from conftest import Client, Running, expected, text_of
 from typer.testing import CliRunner
 from websockets.sync.client import connect
 
-from simultan import client
+from simultan import boxed, client
 from simultan.cli import app
 
 Start = Callable[..., Running]
@@ -248,7 +248,8 @@ def test_the_command_line_asks_a_server(start: Start) -> None:
     assert refused.stderr == "simultan: the token is missing or wrong (unauthorized)\n"
 
 
-def test_the_command_line_says_what_is_missing() -> None:
+def test_the_command_line_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boxed, "BOXES", ())
     with pytest.raises(ValueError, match="which model"):
         CliRunner().invoke(app, ["serve"], catch_exceptions=False)
     arguments = ["serve", "nowhere", "--rows", "2", "--max-sessions", "3"]
