@@ -196,7 +196,8 @@ def write(measured: Measured, model: Path, prepared: Path, chosen: Path) -> str:
     vocabulary = len(translator.codec.source_vocabulary)
     training = [
         [t["system"], *(f"{t['training'][k]:,.0f}" for k in ("updates", "epochs")),
-         f"{t['training']['tokens_per_second']:,.0f}", f"{t['training']['minutes']:.1f}"]
+         f"{t['training']['tokens_per_second']:,.0f}",
+         "-" if t["training"]["minutes"] is None else f"{t['training']['minutes']:.1f}"]
         for t in measured.training
     ]  # fmt: skip
     parts = [

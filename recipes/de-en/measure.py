@@ -5,8 +5,7 @@
 TESTS holds NAME.de and NAME.en (plain, .gz or .xz) for newstest2013, newstest2015, europarl,
 tatoeba and covost2. For a learned policy the thresholds that give the wanted lags are chosen on
 newstest2013 and kept in MEASURED/thresholds.json, which later calls use; lags.json, for the
-model's folder, holds the lags of all that were tried. `--training RUN` notes
-what a run cost.
+model's folder, holds the lags of all that were tried. `--training RUN` notes what a run cost.
 """
 
 from __future__ import annotations

@@ -747,7 +747,7 @@ def _default_model() -> str:
     from simultan import boxed
 
     if not (name := boxed.default()):
-        raise ValueError("which model? `make demo` trains one: runs/toy/mma-il/final")
+        raise ValueError("which model? `make toy-demo` trains one: runs/toy/mma-il/final")
     return name
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+
 __all__ = ["Lags"]
 
 
@@ -52,16 +54,8 @@ class Lags:
         """The threshold at which the model stays about so many words behind."""
         if len(self.points) < 2:
             raise ValueError("how far behind this model stays was not measured: choose a threshold")
-        (_, least), (last, most) = self.points[0], self.points[-1]
-        if not least <= lag <= most:
-            raise ValueError(f"lag = {lag:g} words: this model has {least:.1f} to {most:.1f}")
-        for (low, sooner), (high, later) in pairwise(self.points):
-            if lag <= later:
-                share = (lag - sooner) / (later - sooner)
-                odds = (1 - share) * _log_odds(low) + share * _log_odds(high)
-                return 1 / (1 + math.exp(-odds))
-        return last
-
-
-def _log_odds(threshold: float) -> float:
-    return math.log(threshold / (1 - threshold))
+        lags = [point[1] for point in self.points]
+        if not lags[0] <= lag <= lags[-1]:
+            raise ValueError(f"lag = {lag:g} words: this model has {lags[0]:.1f} to {lags[-1]:.1f}")
+        log_odds = [math.log(threshold / (1 - threshold)) for threshold, _ in self.points]
+        return float(1 / (1 + np.exp(-np.interp(lag, lags, log_odds))))
