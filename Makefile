@@ -62,13 +62,17 @@ $(SIMULEVAL)/.installed: $(INSTALLED) constraints-simuleval.txt
 		--requirement constraints-simuleval.txt
 	touch $@
 
-# The model in the box translates a German talk live.
-demo: $(RUNTIME)
-	$(BIN)/simultan demo
-
-# A toy language, learned in half a minute: the live translation of four sentences, then scores.
+# The model in the box translates a German talk live; without one, a toy language is learned in
+# half a minute: the live translation of four sentences, then scores.
 TOY_TEXT := work/toy-text
 TOY := runs/toy/mma-il/final
+
+ifneq ($(wildcard models/de-en/weights.safetensors),)
+demo: $(RUNTIME)
+	$(BIN)/simultan demo
+else
+demo: toy-demo
+endif
 
 toy-demo: $(TOY)/config.toml
 	head -n 4 $(TOY_TEXT)/test.en | $(BIN)/simultan translate $(TOY) --lines --show --pace 4
