@@ -1,11 +1,11 @@
-"""The README lists every source file; `python tests/test_readme.py` writes that list anew."""
+"""docs/architecture.md lists every source file; `python tests/test_readme.py` writes the list."""
 
 import ast
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
+LIST = ROOT / "docs" / "architecture.md"
 SOURCE = ROOT / "src" / "simultan"
 BEGIN, END = "<!-- files: begin -->\n", "<!-- files: end -->\n"
 
@@ -33,13 +33,13 @@ def one_line(path: Path) -> str:
 
 
 def listed_files() -> dict[str, str]:
-    block = README.read_text("utf-8").split(BEGIN)[1].split(END)[0]
+    block = LIST.read_text("utf-8").split(BEGIN)[1].split(END)[0]
     return dict(re.findall(r"^\| `([^`]+)` \| (.*) \|$", block, re.MULTILINE))
 
 
 def test_every_source_file_is_listed() -> None:
     missing = source_files().keys() - listed_files().keys()
-    assert not missing, "run `python tests/test_readme.py` and commit README.md"
+    assert not missing, "run `python tests/test_readme.py` and commit docs/architecture.md"
 
 
 def test_every_listed_file_exists_and_is_described() -> None:
@@ -55,10 +55,10 @@ def test_links_lead_to_files() -> None:
 
 
 def write_list() -> None:
-    head, rest = README.read_text("utf-8").split(BEGIN)
+    head, rest = LIST.read_text("utf-8").split(BEGIN)
     rows = "".join(f"| `{path}` | {line} |\n" for path, line in source_files().items())
     table = f"| file in src/simultan | what it is |\n|---|---|\n{rows}"
-    README.write_text(head + BEGIN + table + END + rest.split(END)[1], "utf-8")
+    LIST.write_text(head + BEGIN + table + END + rest.split(END)[1], "utf-8")
 
 
 if __name__ == "__main__":
