@@ -1,21 +1,12 @@
-"""Guards of a live stream: loops end, and sentence ends are seen."""
+"""Guards of a live stream: what a model repeats or makes up comes to an end."""
 
 from __future__ import annotations
 
-import re
+from simultan.data.languages import ends_sentence
 
 __all__ = ["LONGEST_WORD", "Guard", "ends_sentence"]
 
 LONGEST_WORD = 1_000  # pieces: more is no language; the rest of a source word is not read
-_END = re.compile(r"[.!?…。！？؟।]+[\"'”’»)\]]*$")
-_ABBREVIATION = re.compile(
-    r"^\W*(\w|\d{1,2}|[A-Za-z](\.\w)+|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|bzw|ca|Nr|Hr|Fr|usw|evtl)\.$"
-)
-
-
-def ends_sentence(word: str) -> bool:
-    """Whether a sentence ends with this word: "home." does, "Dr.", "3." and "z.B." do not."""
-    return bool(_END.search(word[-20:])) and not _ABBREVIATION.match(word)
 
 
 class Guard:

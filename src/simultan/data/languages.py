@@ -1,0 +1,86 @@
+"""What is known of each language: how its sentences end, and which words only look as if they did.
+
+One table, a row for each language; a new language is a new row. A language without a row has
+what all of them share.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+__all__ = ["LANGUAGES", "Language", "ends_sentence"]
+
+ENDS = ".!?…。！？؟।"  # letters that end a sentence, in any language
+CLOSING = "\"'”’»)]"  # what may stand after them
+_LONGEST = 40  # letters looked at: a longer word is no abbreviation
+
+
+@dataclass(frozen=True)
+class Language:
+    """One row of the table."""
+
+    abbreviations: str = ""  # without their full stop; capitals count
+    closing: str = ""  # quotes that close here, beside those of `CLOSING`
+    ordinals: bool = False  # "3." is the third, not the end
+
+
+LANGUAGES: dict[str, Language] = {
+    "": Language("Dr Prof St vs etc Co Inc Ltd Jr Sr"),
+    "cs": Language("např tj tzn apod atd mj tzv resp č str", "“‘«", True),
+    "da": Language("bl ca dvs fx f.eks osv pga kl nr stk hr fr", "“‘«", True),
+    "de": Language(
+        "Abb Abs Abt Aufl Bd bspw bzgl bzw ca cf Chr Dipl Dr dt ebd ehem einschl engl etc ev"
+        " evtl exkl Fa ff Fn Fr franz geb gest ggf griech Hbf Hg Hl Hr Hrn Hrsg inkl insb insbes"
+        " Ing jew Jh Jhd Jr kath Kap lat lfd lt max med min Mio Mr Mrd Mrs Ms Mwst Nr od orig phil"
+        " Pfd Pos Prof rd Ref S Sr sog St Std Str stellv Tel Tsd u.a u.U usf usw v.a vgl vs Ziff"
+        " Zs zus zw zzgl",
+        "“‘«‹",  # „so“, ‚so‘, »so«: here these close
+        True,
+    ),
+    "en": Language(
+        "Mr Mrs Ms Mx Dr Prof St Rev Hon Gen Col Capt Lt Sgt Gov Sen Rep Jr Sr vs etc Nos vol"
+        " pp ed eds fig figs al approx dept est Inc Ltd Co Corp Bros Jan Feb Mar Apr Jun Jul Aug"
+        " Sept Sep Oct Nov Dec Ave Blvd Rd i.e e.g"
+    ),
+    "es": Language("Sr Sra Srta Dr Dra Ud Uds pág págs núm art etc aprox ej"),
+    "fi": Language("esim jne ns mm n klo nk ks ym yms prof tri", "”’»", True),
+    "fr": Language("M MM Mme Mlle Dr Me av bd cf chap env etc ex fig p pp St Ste vol"),
+    "it": Language("Sig Sigg Dott Dr Prof Ing Avv Arch ecc pag art es vol"),
+    "nl": Language("bv bijv ca dhr mevr mw drs enz evt nl nr o.a t.a.v z.o.z blz", "“‘"),
+    "pl": Language("np tzn tzw itd itp m.in prof dr hab ul św wg ok godz str", "”«", True),
+    "pt": Language("Sr Sra Dr Dra Prof pág etc ex aprox art núm"),
+    "sv": Language("bl.a t.ex d.v.s dvs ca kl nr osv s.k resp prof", "”’»", True),
+}
+# a row's abbreviations are heard beside those everyone has; German text has "Mr." in it, too
+_SHARED = frozenset(LANGUAGES[""].abbreviations.split()) | {"Mr", "Mrs", "Ms"}
+_INITIALS = re.compile(r"\w|[^\W\d_]{1,4}(\.\w{1,4})+")  # "A.", "z.B.", "U.S.", "a.D."
+
+
+@lru_cache(maxsize=64)
+def _row(language: str) -> tuple[frozenset[str], re.Pattern[str], bool]:
+    row = LANGUAGES.get(language.lower().partition("-")[0].partition("_")[0], Language())
+    closing = re.escape(CLOSING + row.closing)
+    end = re.compile(rf"([{re.escape(ENDS)}]+)[{closing}]*$")
+    return _SHARED | frozenset(row.abbreviations.split()), end, row.ordinals
+
+
+def ends_sentence(word: str, language: str = "") -> bool:
+    """Whether a sentence ends with this word: "home." does, "Dr." and "z.B." do not.
+
+    `language` is a code such as "de" or "de-AT". "3." ends nothing where it is how ordinals are
+    written; nor does it where the language is not known.
+    """
+    abbreviations, end, ordinals = _row(language)
+    found = end.search(word[-_LONGEST:])
+    if found is None:
+        return False
+    if found[1] != "." or len(word) > _LONGEST:
+        return True
+    stem = re.sub(r"^\W+", "", word[: len(word) - len(found[0])])
+    if found[0] != ".":  # something closes after it: a sentence, unless it is only a number
+        return True
+    if stem.isdecimal():
+        return len(stem) > 2 or not (ordinals or not language)
+    return not (stem in abbreviations or _INITIALS.fullmatch(stem))
