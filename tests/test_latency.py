@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from simultan import latency
 
-Metric = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
-METRICS: dict[str, Metric] = {
-    "AP": latency.average_proportion,
-    "AL": latency.average_lagging,
-    "LAAL": latency.length_adaptive_average_lagging,
-    "DAL": latency.differentiable_average_lagging,
-    "ATD": latency.average_token_delay,
-}
+METRICS = {name.upper(): metric.compute for name, metric in latency.METRICS.items()}
 
 
 def one(name: str, delays: list[float], source: int, reference: int | None = None) -> float:
@@ -49,6 +40,7 @@ def by_loop(name: str, delays: list[float], source: int, reference: int) -> floa
             last = max(delay, last + source / written)
             total += last - i * source / written
         return total / written
+    assert name == "ATD", f"write the definition of {name} here, as a plain loop"
     total, end, first, read = 0.0, 0.0, 0, 0.0
     for i, delay in enumerate(delays):
         if i and delay != delays[i - 1]:
@@ -151,7 +143,7 @@ def test_gradients_are_right_and_padding_gets_none(name: str) -> None:
     delays = (torch.rand(3, 6, dtype=torch.float64) * 7).sort(-1).values.requires_grad_()
     lengths = torch.tensor([6, 4, 1]), torch.tensor([6, 3, 1]), torch.tensor([5, 4, 2])
 
-    def metric(rows: Tensor) -> Tensor:
+    def metric(rows: torch.Tensor) -> torch.Tensor:
         return METRICS[name](rows, *lengths)
 
     assert torch.autograd.gradcheck(metric, (delays,))
@@ -219,3 +211,11 @@ def test_computation_aware_average_lagging() -> None:
     late = torch.tensor([[4.0, 4.5, 5.0]], dtype=torch.float64)
     value = latency.computation_aware_average_lagging(delays, late, *lengths)
     assert value.item() == pytest.approx((4.0 + 4.5 - 1) / 2)
+
+
+def test_a_metric_is_found_by_name_and_a_wrong_name_is_told() -> None:
+    assert latency.find_metric("DAL") is latency.METRICS["dal"]
+    assert latency.find_metric("al").axis("subwords") == "Average Lagging (subwords)"
+    assert latency.find_metric("ap").axis() == "Average Proportion"
+    with pytest.raises(ValueError, match="'CAL' is not a latency metric: choose one of AP, AL"):
+        latency.find_metric("CAL")

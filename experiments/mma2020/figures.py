@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tables import NOT_RUN, OFFLINE, Row, rows_of
 
+from simultan.latency import METRICS
 from simultan.reproduce.plan import Plan
 
 # Okabe and Ito's colours, told apart by colour-blind eyes
@@ -64,12 +65,6 @@ MODERN = [
 ]
 FLOOR, SLOW = 24.5, 15.0  # BLEU, AL: what loops or waits for the end is in the table
 OTHERS = ["v", "P", "<", ">", "d", "h"]
-LATENCIES = {
-    "ap": "Average Proportion",
-    "al": "Average Lagging (words)",
-    "laal": "Length-Adaptive Average Lagging (words)",
-    "dal": "Differentiable Average Lagging (words)",
-}
 Results = dict[str, dict[str, Any]]
 
 
@@ -104,7 +99,7 @@ def draw_paper(plan: Plan, results: Results) -> Figure:
             for row in rows_of(planned, results):
                 axis.axhline(row.test["bleu"], color=colour, linewidth=1.1, linestyle="--",
                              label=f"offline {text}, ours", zorder=1)  # fmt: skip
-        axis.set_xlabel(LATENCIES[key])
+        axis.set_xlabel(METRICS[key].axis())
     panels[0].set_ylabel("BLEU, tokenised, cased (tst2013)")
     return _finish(figure, panels, columns=5)
 
@@ -137,7 +132,7 @@ def draw_modern(plan: Plan, results: Results, published: dict[str, Any]) -> Figu
         for row in offline[-1:]:
             axis.axhline(row.test["bleu_lowercased"], color=INK, linewidth=1.1, linestyle="--",
                          label="offline, their start", zorder=1)  # fmt: skip
-        axis.set_xlabel(LATENCIES[key].replace("Length-Adaptive ", "Length-Adaptive\n"))
+        axis.set_xlabel(METRICS[key].axis().replace("Length-Adaptive ", "Length-Adaptive\n"))
         axis.set_xlim(left=0)
     panels[0].set_ylabel("BLEU, tokenised, lower-cased (tst2013)")
     return _finish(figure, panels, columns=4)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from simultan.latency import METRICS
 from simultan.reproduce.plan import Group, Plan, PlannedRun
 
 NOT_RUN = "not yet run"
@@ -18,11 +19,7 @@ OFFLINE = ("modern-offline", "modern-offline-mixed")  # of part two, greedy
 SCORES = {  # column: key of the scores, decimals
     "BLEU": ("bleu", 2),
     "lower-cased": ("bleu_lowercased", 2),
-    "AP": ("ap", 3),
-    "AL": ("al", 2),
-    "LAAL": ("laal", 2),
-    "DAL": ("dal", 2),
-    "ATD": ("atd", 2),
+    **{name.upper(): (name, metric.decimals) for name, metric in METRICS.items()},
     "length": ("length_ratio", 3),
     "span": ("span", 2),
 }

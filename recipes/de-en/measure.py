@@ -11,7 +11,6 @@ model's folder, holds the lags of all that were tried. `--training RUN` notes wh
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import statistics
 from pathlib import Path
@@ -78,14 +77,14 @@ class Measurer:
             self.translator, sources, references, log, rows=self.rows, system=self.system, **setting
         )
         record = {"system": self.system, "stored": self.stored, "set": name, "spoken": spoken}
-        record |= {"every": every, **setting, **dataclasses.asdict(scores)}
+        record |= {"every": every, **setting, **scores.flat()}
         if name == SPOKEN:  # as both would look from a recogniser
             predictions = [as_recognised(i.prediction) for i in read_log(log)]
             bare = quality(predictions, [as_recognised(text) for text in references])
             record["bleu_bare"] = bare.bleu
         with open(self.out / f"{self.system}.{self.stored}.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
-        lag = "-" if scores.al is None else f"{scores.al:.2f}"
+        lag = "-" if record["al"] is None else f"{record['al']:.2f}"
         print(f"{self.system} {self.stored} {name} {shown}: BLEU {scores.bleu:.2f} AL {lag}")
         return record
 

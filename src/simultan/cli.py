@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from pathlib import Path
@@ -720,6 +719,7 @@ def plot_verb(
     folders: Annotated[list[Path], typer.Argument(help="Runs, or folders of a system's runs.")],
     out: Annotated[Path, typer.Option(help="The figure's name, without .png or .svg.")],
     quality: Annotated[QualityName, typer.Option(help="The upward axis.")] = "bleu",
+    latency: Annotated[str, typer.Option(help="The panels, from left to right.")] = "AP,AL,DAL",
     label: Annotated[list[str] | None, typer.Option(help="A name for each folder.")] = None,
     sentence: Annotated[
         int | None, typer.Option(help="Draw the read/write path of the sentence of this index.")
@@ -730,7 +730,7 @@ def plot_verb(
     from simultan.evaluation.instances import read_log
 
     if sentence is None:
-        files = draw_tradeoff(find_runs(folders, label or ()), out, quality)
+        files = draw_tradeoff(find_runs(folders, label or ()), out, quality, latency.split(","))
     else:
         if len(folders) > 1:
             raise ValueError("--sentence draws one sentence of one run: give one folder")
@@ -798,11 +798,10 @@ def _show_prepared(prepared: Prepared) -> None:
 
 def _show_scores(scores: Scores) -> None:
     """One line to a score; what the log does not say is not shown."""
-    for field in dataclasses.fields(scores):
-        value = getattr(scores, field.name)
+    for name, value in scores.flat().items():
         if value not in (None, ""):
             shown = f"{value:.3f}" if isinstance(value, float) else value
-            typer.echo(f"{field.name:<26} {shown}")
+            typer.echo(f"{name:<26} {shown}")
 
 
 def main() -> None:

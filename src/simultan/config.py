@@ -112,8 +112,8 @@ class TrainConfig:
     patience: int = 0  # validations without a better one before stopping; 0: never stop early
     keep: int = 5  # checkpoints kept, newest first
     average: int = 5  # checkpoints averaged into the final model
-    latency_metric: Literal["AL", "LAAL", "DAL", "AP"] = "DAL"
-    latency_range: tuple[float, float] = (0.0, 1e9)  # where the best checkpoint must lie
+    latency_metric: str = "DAL"  # one of latency.METRICS
+    latency_range: tuple[float, float] = (0.0, 1e9)  # where the best checkpoint must lie in it
     parallel: Literal["ddp", "fsdp"] = "ddp"
 
 

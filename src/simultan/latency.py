@@ -13,14 +13,22 @@ and step r = X/Y, the definitions are those of SimulEval 1.1.4 for text:
 Delays are [..., T] and lengths [...]: every leading dimension is a row. What lies past a row's
 length is never looked at, whatever it holds, and gets no gradient. A row that wrote nothing is 0;
 its mean over a corpus is the caller's to leave out. Gradients flow through the delays.
+
+`METRICS` lists them all. Scores, figures, tables, recipes and the training log take their metrics
+from it, so a new metric is a function and one entry there.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 __all__ = [
+    "METRICS",
+    "Metric",
     "average_attention_span",
     "average_lagging",
     "average_proportion",
@@ -28,6 +36,7 @@ __all__ = [
     "computation_aware_average_lagging",
     "differentiable_average_lagging",
     "emission_times",
+    "find_metric",
     "length_adaptive_average_lagging",
 ]
 
@@ -151,6 +160,52 @@ def average_token_delay(
     beside = torch.minimum(index + 1 - (written - read).clamp(min=0), delays)
     count = target_lengths.to(delays).clamp(min=1)
     return torch.where(mask, end - beside, 0.0).sum(-1) / count
+
+
+class Compute(Protocol):
+    """How every metric of the table is called: [..., T] and lengths [...] -> [...]."""
+
+    def __call__(
+        self,
+        delays: Tensor,
+        source_lengths: Tensor,
+        target_lengths: Tensor,
+        reference_lengths: Tensor | None = None,
+        /,
+    ) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One entry of the table: how to compute a metric and how to show it."""
+
+    compute: Compute
+    label: str  # its full name
+    counts_words: bool = True  # its unit is a word (or a subword); else it is a share
+    text_only: bool = False  # makes no sense for a source that is measured in milliseconds
+    decimals: int = 2  # in tables
+
+    def axis(self, unit: str = "words") -> str:
+        """The label of an axis, with its unit."""
+        return f"{self.label} ({unit})" if self.counts_words else self.label
+
+
+# The key is the metric's name in scores.json; in capitals it is its name in logs and recipes.
+METRICS: dict[str, Metric] = {
+    "ap": Metric(average_proportion, "Average Proportion", counts_words=False, decimals=3),
+    "al": Metric(average_lagging, "Average Lagging"),
+    "laal": Metric(length_adaptive_average_lagging, "Length-Adaptive Average Lagging"),
+    "dal": Metric(differentiable_average_lagging, "Differentiable Average Lagging"),
+    "atd": Metric(average_token_delay, "Average Token Delay", text_only=True),
+}
+
+
+def find_metric(name: str) -> Metric:
+    """The metric of this name, in capitals or not."""
+    if name.lower() not in METRICS:
+        known = ", ".join(key.upper() for key in METRICS)
+        raise ValueError(f"{name!r} is not a latency metric: choose one of {known}")
+    return METRICS[name.lower()]
 
 
 def average_attention_span(positions: Tensor, target_lengths: Tensor) -> Tensor:

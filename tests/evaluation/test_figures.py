@@ -38,6 +38,9 @@ def test_runs_of_one_system_are_one_curve(tmp_path: Path) -> None:
     for wanted in ("mma", "wait-k", "Average Lagging (words)", "Average Proportion", "BLEU"):
         assert wanted in text
     assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == ["curve.png", "curve.svg"]
+    one = svg_text(draw_tradeoff(runs, tmp_path / "one", latencies=["AL"]))
+    assert "Average Lagging (words)" in one
+    assert "Average Proportion" not in one
 
 
 def test_bad_runs(tmp_path: Path) -> None:
@@ -51,6 +54,8 @@ def test_bad_runs(tmp_path: Path) -> None:
     pair = [write_run(tmp_path / "b", 1.0), write_run(tmp_path / "c", 1.0, latency_unit="subwords")]
     with pytest.raises(ValueError, match="rescore"):
         draw_tradeoff(find_runs(pair), tmp_path / "figure")
+    with pytest.raises(ValueError, match="'bleu' is not a latency metric"):
+        draw_tradeoff(find_runs(pair), tmp_path / "figure", latencies=["bleu"])
     (run / "scores.json").write_text("{")
     with pytest.raises(ValueError, match="not JSON"):
         find_runs([run])

@@ -77,14 +77,14 @@ def test_rules_over_a_trained_model(toy: Path) -> None:
                      "wait-if-diff:1,1", "wait-if-diff:4,2")
     }  # fmt: skip
     bleu = {rule: score.bleu for rule, score in scores.items()}
-    lag = {rule: score.al for rule, score in scores.items()}
+    lag = {rule: score.latency["al"] for rule, score in scores.items()}
     assert bleu[""] > 95  # type: ignore[operator]
     assert (bleu["wait-k:99"], lag["wait-k:99"]) == (bleu[""], lag[""])
     assert bleu["wait-k:1"] < bleu["wait-k:3"]  # type: ignore[operator]
     assert lag["wait-k:1"] == pytest.approx(1.0, abs=0.3)
     assert lag["wait-k:3"] == pytest.approx(3.0, abs=0.3)
     assert lag["wait-if-diff:1,1"] < lag["wait-if-diff:4,2"] < lag[""]  # type: ignore[operator]
-    assert all(score.al <= lag[""] for score in scores.values())  # type: ignore[operator]
+    assert all(score.latency["al"] <= lag[""] for score in scores.values())  # type: ignore[operator]
     assert bleu["wait-if-worse:1,1"] > bleu["wait-k:1"]  # type: ignore[operator]
 
 

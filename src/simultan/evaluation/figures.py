@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from simultan.evaluation.instances import Instance
+from simultan.latency import find_metric
 
 __all__ = ["Run", "draw_path", "draw_tradeoff", "find_runs"]
 
@@ -23,11 +24,6 @@ _COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
 _MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
 _INK, _GREY, _PALE = "#222222", "#8a8a8a", "#eef1f4"
 _QUALITY = {"bleu": "BLEU", "bleu_lowercased": "BLEU (lower-cased)", "chrf": "chrF"}
-_LATENCY = {
-    "ap": "Average Proportion",
-    "al": "Average Lagging",
-    "dal": "Differentiable Average Lagging",
-}
 _STYLE: Any = {  # Any: its type in matplotlib lists every setting there is
     "font.size": 9,
     "axes.edgecolor": _GREY,
@@ -82,9 +78,13 @@ def find_runs(folders: Sequence[str | Path], labels: Sequence[str] = ()) -> list
 
 
 def draw_tradeoff(
-    runs: Sequence[Run], out: str | Path, quality: QualityName = "bleu"
+    runs: Sequence[Run],
+    out: str | Path,
+    quality: QualityName = "bleu",
+    latencies: Sequence[str] = ("ap", "al", "dal"),
 ) -> list[Path]:
-    """Quality against AP, AL and DAL, one curve to a system; `out`.png and `out`.svg."""
+    """Quality against some of `latency.METRICS`, one curve to a system; `out`.png and `out`.svg."""
+    metrics = {name.lower(): find_metric(name) for name in latencies}
     systems: dict[str, list[dict[str, Any]]] = {}
     for run in runs:
         if run.scores.get(quality) is None:
@@ -94,9 +94,9 @@ def draw_tradeoff(
     if len(units) > 1:
         raise ValueError("some runs have their latency in words, others in subwords: rescore them")
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(9.6, 3.4), layout="constrained")
-        axes = figure.subplots(1, 3, sharey=True)
-        for axis, (key, name) in zip(axes, _LATENCY.items(), strict=True):
+        figure = Figure(figsize=(max(4.6, 3.2 * len(metrics)), 3.4), layout="constrained")
+        axes = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
+        for axis, (key, metric) in zip(axes, metrics.items(), strict=True):
             for index, (system, points) in enumerate(systems.items()):
                 known = sorted((p[key], p[quality]) for p in points if p.get(key) is not None)
                 axis.plot(
@@ -113,7 +113,7 @@ def draw_tradeoff(
                     clip_on=False,
                     zorder=3,
                 )
-            axis.set_xlabel(name if key == "ap" else f"{name} ({units.copy().pop()})")
+            axis.set_xlabel(metric.axis(min(units)))
             axis.grid(True)
             axis.margins(x=0.08, y=0.1)
         axes[0].set_ylabel(_QUALITY[quality])

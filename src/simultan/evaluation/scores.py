@@ -26,7 +26,8 @@ WORDS_PER_SECOND = 2.5  # an unhurried speaker
 class Scores:
     """What a log says about a system; None where the log does not say it.
 
-    Latencies are means over the sentences that wrote something, in `latency_unit`. `al_ca` is AL
+    `latency` has a value for each of `latency.METRICS`: the mean over the sentences that wrote
+    something, in `latency_unit`. `al_ca` is AL
     with computing time in it (`latency.emission_times`), in words of a source that is spoken at
     `words_per_second`. `span` is in source pieces. The seconds are those of the whole run divided
     by its words: with several rows at once they measure throughput, and `al_ca` waits for the
@@ -40,11 +41,7 @@ class Scores:
     bleu_lowercased: float | None
     chrf: float | None
     length_ratio: float | None
-    ap: float | None
-    al: float | None
-    laal: float | None
-    dal: float | None
-    atd: float | None
+    latency: dict[str, float | None]
     latency_unit: LatencyUnit
     span: float | None
     al_ca: float | None
@@ -54,6 +51,14 @@ class Scores:
     bleu_signature: str | None
     bleu_lowercased_signature: str | None
     chrf_signature: str | None
+
+    def flat(self) -> dict[str, Any]:
+        """All values by name, as they stand in scores.json: each metric is a key of its own."""
+        values: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            values |= value if field.name == "latency" else {field.name: value}
+        return values
 
 
 def score(
@@ -102,31 +107,27 @@ def score(
         words_per_second=words_per_second,
         seconds_per_source_word=_ratio(seconds, source_words),
         seconds_per_target_word=_ratio(seconds, sum(len(i.delays) for i in instances)),
+        latency=_latencies(written, latency_unit),
         **measured,
-        **_latencies(written, latency_unit),
     )
 
 
 def write_scores(path: str | Path, scores: Scores) -> None:
     """Write scores.json."""
-    write_text(path, json.dumps(dataclasses.asdict(scores), indent=2) + "\n")
+    write_text(path, json.dumps(scores.flat(), indent=2) + "\n")
 
 
-def _latencies(written: Sequence[Instance], unit: LatencyUnit) -> dict[str, Any]:
+def _latencies(written: Sequence[Instance], unit: LatencyUnit) -> dict[str, float | None]:
     """Means over the sentences that wrote something, as SimulEval takes them."""
-    means: dict[str, Any] = dict.fromkeys(("ap", "al", "laal", "dal", "atd"))
+    means: dict[str, float | None] = dict.fromkeys(latency.METRICS)
     if not written:
         return means
     delays, lengths = _lengths(written, unit)
-    values = {
-        "ap": latency.average_proportion(delays, *lengths),
-        "al": latency.average_lagging(delays, *lengths),
-        "laal": latency.length_adaptive_average_lagging(delays, *lengths),
-        "dal": latency.differentiable_average_lagging(delays, *lengths),
-    }
-    if not any(isinstance(i.source, list) for i in written):  # its units are words, not time
-        values["atd"] = latency.average_token_delay(delays, *lengths)
-    return means | {name: value.mean().item() for name, value in values.items()}
+    timed = any(isinstance(i.source, list) for i in written)  # a recording, in milliseconds
+    for name, metric in latency.METRICS.items():
+        if not (timed and metric.text_only):
+            means[name] = metric.compute(delays, *lengths).mean().item()
+    return means
 
 
 def _computation_aware(written: Sequence[Instance], words_per_second: float) -> float | None:

@@ -83,7 +83,7 @@ class Score:
     def __call__(self, device: str) -> Measured:
         instances = [instance for log in self.logs for instance in read_log(log)]
         instances.sort(key=lambda instance: instance.index)
-        scores = dataclasses.asdict(score(instances, tokenized=self.tokenized))
+        scores = score(instances, tokenized=self.tokenized).flat()
         kept = {key: value for key, value in scores.items() if key not in LEFT_OUT}
         return Measured(kept, _packed(instances))
 

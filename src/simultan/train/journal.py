@@ -89,7 +89,7 @@ class Journal:
 
     def _inside(self) -> list[dict[str, Any]]:
         low, high = self.config.latency_range
-        metric = self.config.latency_metric  # missing where nothing was written
+        metric = self.config.latency_metric.upper()  # missing where nothing was written
         valid = [r for r in self.records if r["kind"] == "valid"]
         return [r for r in valid if low <= r.get(metric, float("nan")) <= high]
 

@@ -25,6 +25,7 @@ from simultan import model as models
 from simultan.config import Config
 from simultan.data.batching import Batch, Batches, Corpus
 from simultan.data.codec import Codec
+from simultan.latency import find_metric
 from simultan.model import TranslationModel
 from simultan.train import optim
 from simultan.train.distributed import World, gather, load_optimizer
@@ -64,6 +65,7 @@ def fit(
     With `minutes` the run ends by then, however fast the machine is: the rate begins its fall
     (train.cooldown) early enough to be at 0 in time.
     """
+    find_metric(config.train.latency_metric)  # a wrong name is told before anything is written
     deadline = time.perf_counter() + 60 * minutes if minutes else None
     folder = RunFolder(Path(out))
     with World.open(device) as world, _termination() as terminated:
@@ -312,8 +314,8 @@ def evaluate_model(model: TranslationModel, config: Config, codec: Codec) -> Map
         rows=256 if next(model.parameters()).is_cuda else 32,
         tokenized=codec.pipeline.name == "words",
     )
-    found = {"BLEU": scores.bleu, "chrF": scores.chrf, "AL": scores.al, "LAAL": scores.laal}
-    found |= {"DAL": scores.dal, "AP": scores.ap, "length_ratio": scores.length_ratio}
+    found = {"BLEU": scores.bleu, "chrF": scores.chrf, "length_ratio": scores.length_ratio}
+    found |= {name.upper(): value for name, value in scores.latency.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
