@@ -1,0 +1,27 @@
+"""agreement:N: write what the translations of the last N prefixes have in common.
+
+With greedy search that is: write a token while it is the best one with each of the last N
+prefixes (local agreement; Liu et al. 2020, Polak et al. 2022).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simultan.streaming.agents.protocol import READ, WRITE, Agent, Seen
+
+__all__ = ["Agreement"]
+
+
+@dataclass(frozen=True)
+class Agreement(Agent):
+    prefixes: int
+
+    @property
+    def lookahead(self) -> tuple[int, ...]:
+        return tuple(range(1, self.prefixes))
+
+    def decide(self, seen: Seen) -> list[int]:
+        best, *others = (view.log_probs.argmax(-1).tolist() for view in (seen.scores, *seen.ahead))
+        columns = zip(best, *others, strict=True)
+        return [WRITE if len(set(tokens)) == 1 else READ for tokens in columns]

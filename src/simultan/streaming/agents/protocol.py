@@ -1,0 +1,73 @@
+"""What an agent is: given what it may see of some rows, it answers READ or WRITE for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["READ", "WRITE", "Agent", "Scores", "Seen"]
+
+WRITE, READ = 0, 1  # an answer is the number of words to read before the agent is asked again
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What the model makes of the source words that it may see."""
+
+    log_probs: Tensor  # [R, V] of the next target token; what can never be written is -inf
+    hidden: Tensor | None = None  # [R, D] the decoder's state behind them
+    attention: Tensor | None = None  # [R, S] over source tokens, for agents that want it
+
+
+@dataclass
+class Seen:
+    """What an agent may see of some rows before their next target token.
+
+    Words are counted from the beginning of the sentence, and its end counts as one word more.
+    Nothing is computed before an agent looks at `scores` or `ahead`.
+    """
+
+    read: list[int]  # source words that the model sees
+    written: list[int]  # target words
+    ended: list[bool]  # whether the model sees the end of the source
+    memory: list[dict[str, Any]]  # what the agent wants to remember of this row and sentence
+    score: Callable[[int], Scores]  # with so many words more than `read`
+    lookahead: tuple[int, ...] = ()
+
+    @cached_property
+    def _views(self) -> list[Scores]:
+        # `read` comes last: the token that is committed is the one that was scored last
+        *ahead, now = [self.score(words) for words in (*self.lookahead, 0)]
+        return [now, *ahead]
+
+    @property
+    def scores(self) -> Scores:
+        """With what the model sees."""
+        return self._views[0]
+
+    @property
+    def ahead(self) -> list[Scores]:
+        """With as many words more as each number in the agent's `lookahead` says."""
+        return self._views[1:]
+
+
+class Agent(Protocol):
+    """Decides over an offline model. Ours are frozen dataclasses of whole numbers."""
+
+    @property
+    def lookahead(self) -> tuple[int, ...]:
+        """It is asked after so many words more than the model may use; see `Seen.ahead`."""
+        return ()
+
+    @property
+    def wants_attention(self) -> bool:
+        return False
+
+    def decide(self, seen: Seen) -> Sequence[int]:
+        """For each row WRITE, READ, or a larger number of words to read."""
+        ...

@@ -1,0 +1,110 @@
+"""How to decode: one value that goes from the command line, the page or a caller to the model."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simultan.streaming.agents import forms, is_folder, load_agent
+
+if TYPE_CHECKING:
+    from simultan.model.policy import Policy
+    from simultan.streaming.lags import Lags
+
+__all__ = ["Decoding"]
+
+THRESHOLD = 0.5  # of a learned policy, unless another is given
+_NUMBERS: dict[str, type[int] | type[float]] = {
+    "threshold": float,
+    "lag": float,
+    "k": int,
+    "beam": int,
+}
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """At most one of these is given; without any, the model decodes in its default way."""
+
+    threshold: float | None = None  # learned policies: a head stops where p_choose exceeds it
+    lag: float | None = None  # learned policies: words to stay behind, from the model's lags.json
+    k: int | None = None  # wait-k models: source tokens to read first
+    agent: str | None = None  # offline models: who decides, such as "wait-k:3"
+    beam: int | None = None  # offline models: search over whole sentences
+
+    def __post_init__(self) -> None:
+        given = [
+            field.name for field in dataclasses.fields(self) if self._get(field.name) is not None
+        ]
+        if len(given) > 1:
+            shown = " and ".join(f"{name}={self._get(name)}" for name in given)
+            raise ValueError(f"{shown}: choose one of them")
+        if self.threshold is not None and not 0 < self.threshold < 1:
+            raise ValueError(f"threshold={self.threshold}: it must lie between 0 and 1")
+        if self.lag is not None and not math.isfinite(self.lag):
+            raise ValueError(f"lag={self.lag}: it must be a number of words")
+        for name, value in (("k", self.k), ("beam", self.beam)):
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise ValueError(f"{name}={value}: it must be a whole number of at least 1")
+        if self.agent is not None and not is_folder(self.agent):
+            load_agent(self.agent)
+
+    @classmethod
+    def parse(cls, text: str | Decoding) -> Decoding:
+        """Of "threshold=0.5", "lag=4", "k=3", "beam=4", "wait-k:3"; "" and "default" are none."""
+        if isinstance(text, Decoding):
+            return text
+        if not isinstance(text, str):
+            raise TypeError(f"decoding is text or a Decoding, not {type(text).__name__}")
+        key, equals, value = text.strip().partition("=")
+        if not equals and key in ("", "default"):
+            return cls()
+        if not equals and (":" in key or is_folder(key)):
+            return cls(agent=key)
+        if key == "agent":
+            return cls(agent=value)
+        try:
+            number = _NUMBERS[key](value)
+        except (KeyError, ValueError):
+            raise ValueError(
+                f"decoding {text!r}: write threshold=0.5, lag=4, k=3, beam=4, default"
+                f" or an agent: {', '.join(forms())}"
+            ) from None
+        return cls(**{key: number})  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        """The text that parse() reads."""
+        if self.agent is not None:
+            return f"agent={self.agent}" if "=" in self.agent else self.agent
+        for name in _NUMBERS:
+            value = self._get(name)
+            if value is not None:
+                short = f"{value:g}"
+                return f"{name}={short if float(short) == value else repr(value)}"
+        return "default"
+
+    def resolve(self, policy: Policy, lags: Lags) -> Decoding:
+        """The same for one model: a learned policy gets its threshold, and others keep theirs.
+
+        A model that cannot decode like this raises ValueError.
+        """
+        takes: tuple[str, ...]
+        if policy.learned:
+            takes, ways = ("threshold", "lag"), "threshold=0.5" + " or lag=4" * bool(lags.points)
+        elif policy.name == "wait-k":
+            takes, ways = ("k",), "k=3"
+        else:
+            takes, ways = ("agent", "beam"), "beam=4 or an agent such as wait-k:3"
+        if self != Decoding() and all(self._get(name) is None for name in takes):
+            raise ValueError(f"{self}: this model's policy is {policy.name}; it takes {ways}")
+        if not policy.learned:
+            return self
+        if self.lag is not None:
+            return Decoding(threshold=lags.threshold(self.lag))
+        return self if self.threshold is not None else Decoding(threshold=THRESHOLD)
+
+    def _get(self, name: str) -> float | str | None:
+        value: float | str | None = getattr(self, name)
+        return value
