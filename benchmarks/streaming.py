@@ -334,8 +334,6 @@ class Benchmark:
     def batch(self) -> None:
         print("32 rows, 256 sentences of 25 source and 30 target tokens")
         ours = self.translator(diagonal_model(SHAPE, 30))
-        whole = self.translator(diagonal_model(SHAPE, 30))
-        whole.model.screen = None
         int8 = self.translator(diagonal_model(SHAPE, 30), "int8")
         words = sentences(256, 24)
         texts = [" ".join(row) for row in words]
@@ -343,7 +341,6 @@ class Benchmark:
         times = take_turns(
             {
                 "translate, float32": lambda: ours.translate(texts, rows=32),
-                "translate, float32, all logits": lambda: whole.translate(texts, rows=32),
                 "translate, int8": lambda: int8.translate(texts, rows=32),
                 "CTranslate2 offline, float32": lambda: self.engines["float32"](words, 30),
                 "CTranslate2 offline, int8": lambda: self.engines["int8"](words, 30),
@@ -354,8 +351,6 @@ class Benchmark:
             self.note(f"32 rows, {name}", 256 * 30 / seconds, "target tokens/s")
         ratio = times["CTranslate2 offline, float32"] / times["translate, float32"]
         self.ratios.append(("32 rows, float32: throughput / CTranslate2", ratio, ">= 1"))
-        ratio = times["translate, float32, all logits"] / times["translate, float32"]
-        self.ratios.append(("32 rows, float32: throughput / with all logits", ratio, "> 1"))
 
     def stream(self) -> None:
         """A windowed model that never stops: cost of a word, memory and cache at both ends."""

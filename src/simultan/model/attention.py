@@ -222,3 +222,10 @@ class MonotonicAttention(nn.Module, Mapped):
         seen = visible(stops, value.shape[2], self.policy.lookback)[:, :, None, :]
         mask = additive(seen, query)
         return attend(query, source[0], value, mask).flatten(1)
+
+    def weights(self, asked: Tensor, source: Tensor, stops: Tensor) -> Tensor:
+        """The weights with which step() attends [R, H, N]."""
+        query = asked[:, -self.query.out_features :].unflatten(-1, (self.heads, 1, -1))
+        seen = visible(stops, source.shape[3], self.policy.lookback)
+        scores = torch.matmul(query, source[0].transpose(-1, -2))[:, :, 0]
+        return torch.softmax(scores * query.shape[-1] ** -0.5 + additive(seen, query), -1)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from simultan.model.memory import Slabs
 
-__all__ = ["Int8", "Joined", "Make", "Map", "Mapped", "Packed", "Plain", "maker", "makes_packed"]
+__all__ = ["Int8", "Joined", "Make", "Map", "Mapped", "Packed", "Plain", "maker"]
 
 
 class Map(Protocol):
@@ -194,11 +194,6 @@ def maker(weight: Tensor, quantize: str | None) -> Make:
     if torch.backends.quantized.engine == "none":
         raise ValueError('quantize = "int8": this build of PyTorch has no quantised kernels')
     return Int8
-
-
-def makes_packed(make: Make) -> bool:
-    """Whether this is how float32 on a CPU is laid out."""
-    return isinstance(make, partial) and make.func is Packed
 
 
 def _join(linears: tuple[nn.Linear, ...]) -> tuple[Tensor, Tensor | None]:

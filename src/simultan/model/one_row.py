@@ -116,7 +116,7 @@ def step(model: Transformer, token: int, row: int, state: DecoderState, threshol
         x, asked = state.hidden[row : row + 1], state.query[row : row + 1]
         stopped = state.stopped[row].tolist()
     elif not state.available[row] or not (model.policy.learned or model.place_fixed(row, state)):
-        return Step([], state.nothing, state.trial[:0])
+        return Step([], state.nothing, state.hidden[:0], state.trial[:0])
     else:
         tokens = torch.tensor([token], device=state.hidden.device)
         x = asked = model.target_embedding.at(tokens, state.length[row])
@@ -138,7 +138,7 @@ def step(model: Transformer, token: int, row: int, state: DecoderState, threshol
             _scan(block, asked, index, row, state, trial[index], stopped, limit)
             if not all(stopped):
                 _wait(index, row, state, x, asked, trial, stopped)
-                return Step([], state.nothing, state.trial[:0])
+                return Step([], state.nothing, state.hidden[:0], state.trial[:0])
         stops = trial[index if model.policy.every_head else 0]
         context = _read(cross, asked, source.row(index, row), [at - base for at in stops])
         x = cross.output_map(context).add_(x)
@@ -149,7 +149,8 @@ def step(model: Transformer, token: int, row: int, state: DecoderState, threshol
     state.layer[row] = -1
     positions = torch.tensor([trial], device=x.device)
     state.trial[row] = positions[0]
-    return Step([row], model.project(_normalise(model.decoder_norm, x)), positions)
+    x = _normalise(model.decoder_norm, x)
+    return Step([row], model.project(x), x, positions)
 
 
 def _where_heads_stand(model: Transformer, row: int, state: DecoderState) -> list[list[int]]:

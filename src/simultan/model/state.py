@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from simultan.model.memory import zeros
+from simultan.model.policy import lookback_start
 
 if TYPE_CHECKING:
     from simultan.model.one_row import Block
@@ -206,36 +206,104 @@ class State:
 
     encoder: EncoderState
     decoder: DecoderState
+    lookback: int | None  # source tokens a stop can see; None: all
+
+    @property
+    def available(self) -> list[int]:
+        """Source tokens read, of each row."""
+        return self.decoder.available
+
+    @property
+    def finished(self) -> list[bool]:
+        """Whether the last of them is end-of-sequence."""
+        return self.decoder.finished
+
+    @property
+    def length(self) -> list[int]:
+        """Target tokens committed, of each row."""
+        return self.decoder.length
+
+    @property
+    def scan_from(self) -> list[int]:
+        """The first source token at which a head of each row may stop."""
+        return self.decoder.floor
+
+    def set_lag(self, row: int, k: int) -> None:
+        """Fixed policies: target token i sees the first i + k - 1 source tokens."""
+        self.decoder.lags[row] = k
+
+    def limit(self, row: int, tokens: int | None) -> None:
+        """Fixed policies: until the next call the row sees its first `tokens` source tokens, at
+        least one, or all there are once its source has ended; None: what the lag says."""
+        self.decoder.stops[row] = -1 if tokens is None else max(1, tokens) - 1
+
+    def skip_to(self, row: int, token: int) -> None:
+        """No head of the row stops before this source token any more."""
+        self.decoder.floor[row] = max(self.decoder.floor[row], token)
+
+    def needed(self, row: int) -> int:
+        """The first source token a head may still look at."""
+        decoder = self.decoder
+        first = max(int(decoder.positions[row].min()), decoder.floor[row])
+        return lookback_start(first, self.lookback)
+
+    def reset(self, row: int) -> None:
+        """The row starts a new sentence; buffers stay, cursors go back."""
+        encoder, decoder = self.encoder, self.decoder
+        for cache in (encoder.cache, decoder.source, decoder.selection, decoder.target):
+            if cache is not None:
+                cache.base[row] = 0
+        for recurrent in (encoder.recurrent, decoder.recurrent):
+            if recurrent is not None:
+                recurrent[0][:, row] = 0
+                recurrent[1][:, row] = 0
+        encoder.length[row] = decoder.available[row] = decoder.length[row] = 0
+        decoder.finished[row] = False
+        decoder.positions[row] = 0
+        decoder.floor[row] = 0
+        decoder.stops[row] = -1
+        decoder.layer[row] = -1
+
+    def commit(self, rows: Sequence[int]) -> None:
+        """The rows have written their token: its keys, positions and states now count."""
+        decoder = self.decoder
+        index = list(rows)
+        if len(index) == 1:
+            decoder.positions[index[0]] = decoder.trial[index[0]]
+        else:
+            decoder.positions[index] = decoder.trial[index]
+        for row in index:
+            decoder.length[row] += 1
+        if decoder.recurrent is not None and decoder.recurrent_next is not None:
+            for now, new in zip(decoder.recurrent, decoder.recurrent_next, strict=True):
+                now[:, index] = new[:, index]
+
+    def reorder(self, parents: Sequence[int]) -> None:
+        """Row r takes over what row parents[r] has written; both have read the same source."""
+        decoder = self.decoder
+        decoder.length[:] = [decoder.length[parent] for parent in parents]
+        if decoder.target is not None:
+            decoder.target.reorder(parents)
+        if decoder.recurrent is not None:
+            h, c = decoder.recurrent
+            index = list(parents)
+            decoder.recurrent = h[:, index], c[:, index]
 
 
+@dataclass(frozen=True)
 class Step:
-    """The rows that have decided to write, and what they need for it."""
+    """The rows that can write a token now, and what the decoder says about it."""
 
-    def __init__(
-        self,
-        rows: list[int],
-        logits: Tensor | Callable[[], Tensor],
-        positions: Tensor,
-        choose: Callable[[int], list[int] | None] | None = None,
-    ) -> None:
-        """`choose` finds the best tokens without all logits, if it can; see best()."""
-        self.rows = rows
-        self.positions = positions  # [R, L, H] the source token each head stands on
-        self._logits, self._choose = logits, choose
-
-    @cached_property
-    def logits(self) -> Tensor:
-        """[R, V]"""
-        return self._logits() if callable(self._logits) else self._logits
+    rows: list[int]
+    logits: Tensor  # [R, V]
+    hidden: Tensor  # [R, D] the decoder's state before the output projection
+    positions: Tensor  # [R, L, H] the source token each head stands on
+    attention: Tensor | None = None  # [R, L, H, N] weights over the source, where asked for
 
     def best(self, first: int) -> list[int]:
         """The most probable token of each row, from `first` on."""
-        if self._choose is not None and "logits" not in vars(self):  # else they may have changed
-            chosen = self._choose(first)
-            if chosen is not None:
-                return chosen
-        self.logits[:, :first] = -torch.inf
-        if self.logits.is_cuda:
-            return self.logits.argmax(-1).tolist()
-        found: list[int] = self.logits.numpy().argmax(-1).tolist()  # ten times as fast
+        logits = self.logits[:, first:]
+        if logits.is_cuda:
+            return (logits.argmax(-1) + first).tolist()
+        found: list[int] = (logits.numpy().argmax(-1) + first).tolist()  # ten times as fast
         return found

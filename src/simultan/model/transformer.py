@@ -207,8 +207,6 @@ class Transformer(TranslationModel):
 
     splits_words = True
 
-    splits_words = True
-
     def __init__(self, config: Config, source_size: int, target_size: int) -> None:
         super().__init__(config)
         model = config.model
@@ -309,11 +307,17 @@ class Transformer(TranslationModel):
         return self.encoder_norm(x)
 
     def step(
-        self, tokens: Sequence[int], state: State, rows: Sequence[int], threshold: Sequence[float]
+        self,
+        tokens: Sequence[int],
+        state: State,
+        rows: Sequence[int],
+        threshold: Sequence[float],
+        *,
+        attention: bool = False,
     ) -> Step:
-        if len(rows) == 1:
+        if len(rows) == 1 and not attention:
             return one_row.step(self, tokens[0], rows[0], state.decoder, threshold[0])
-        return super().step(tokens, state, rows, threshold)
+        return super().step(tokens, state, rows, threshold, attention=attention)
 
     def begin(self, tokens: Tensor, rows: list[int], state: DecoderState) -> Tensor:
         positions = torch.tensor([state.length[row] for row in rows], device=tokens.device)

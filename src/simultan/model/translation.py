@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Self
 
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from simultan.config import Config, ConfigError
 from simultan.data.batching import Batch
 from simultan.model.attention import MonotonicAttention
-from simultan.model.maps import Make, Map, Mapped, Plain, maker, makes_packed
+from simultan.model.maps import Make, Map, Mapped, Plain, maker
 from simultan.model.policy import (
     NO_CHANCE,
     Chance,
@@ -28,7 +27,6 @@ from simultan.model.policy import (
     policy_of,
     scan,
 )
-from simultan.model.screen import Screen, screen_of
 from simultan.model.state import Cache, DecoderState, EncoderState, State, Step
 
 MANY = 256  # source tokens read at once: their projections are best kept one at a time
@@ -100,7 +98,6 @@ class TranslationModel(nn.Module, Mapped, ABC):
         self.register_buffer("lags", lags, persistent=False)  # a copy for each batch would wait
         self.window = config.model.window
         self.hard, self.spread = config.policy.hard, config.policy.spread
-        self.screen: Screen | None = None  # of streams, for the output
 
     def tie(self, which: str, source: nn.Embedding, target: nn.Embedding) -> None:
         """Make embeddings and output one matrix, as configured."""
@@ -130,15 +127,12 @@ class TranslationModel(nn.Module, Mapped, ABC):
 
         The layouts are copies: weights that change later are not seen, train() drops them.
         """
-        make = maker(self.output.weight, quantize)
-        self._lay_out_all(make)
-        self.screen = screen_of(self.output) if makes_packed(make) else None
+        self._lay_out_all(maker(self.output.weight, quantize))
         return self
 
     def train(self, mode: bool = True) -> Self:
         if mode:
             self._lay_out_all(Plain)
-            self.screen = None
         return super().train(mode)
 
     def _lay_out_all(self, make: Make) -> None:
@@ -261,24 +255,10 @@ class TranslationModel(nn.Module, Mapped, ABC):
             trial=torch.zeros(rows, layers, heads, dtype=torch.long, device=device),
         )
         self.prepare_target(rows, decoder)
-        return State(self.encoder_state(rows), decoder)
+        return State(self.encoder_state(rows), decoder, self.policy.lookback)
 
     def reset(self, row: int, state: State) -> None:
-        """The row starts a new sentence; buffers stay, cursors go back."""
-        encoder, decoder = state.encoder, state.decoder
-        for cache in (encoder.cache, decoder.source, decoder.selection, decoder.target):
-            if cache is not None:
-                cache.base[row] = 0
-        for recurrent in (encoder.recurrent, decoder.recurrent):
-            if recurrent is not None:
-                recurrent[0][:, row] = 0
-                recurrent[1][:, row] = 0
-        encoder.length[row] = decoder.available[row] = decoder.length[row] = 0
-        decoder.finished[row] = False
-        decoder.positions[row] = 0
-        decoder.floor[row] = 0
-        decoder.stops[row] = -1
-        decoder.layer[row] = -1
+        state.reset(row)
 
     def extend(
         self,
@@ -326,13 +306,22 @@ class TranslationModel(nn.Module, Mapped, ABC):
         return lookback_start(first, self.policy.lookback)
 
     def step(
-        self, tokens: Sequence[int], state: State, rows: Sequence[int], threshold: Sequence[float]
+        self,
+        tokens: Sequence[int],
+        state: State,
+        rows: Sequence[int],
+        threshold: Sequence[float],
+        *,
+        attention: bool = False,
     ) -> Step:
         """Take rows on by one target token, each as far as its heads let it come.
 
         tokens[r] is the last token written in row rows[r]. Rows in the result have decided to
-        write; the others wait for source. Nothing is committed.
+        write; the others wait for source. Nothing is committed. `attention`, for fixed
+        policies: the result has the weights over the source.
         """
+        if attention and self.policy.learned:
+            raise ValueError(f"attention: not of a model whose policy, {self.policy.name}, learns")
         decoder = state.decoder
         device = decoder.hidden.device
         last = dict(zip(rows, tokens, strict=True))
@@ -345,11 +334,12 @@ class TranslationModel(nn.Module, Mapped, ABC):
             x = self.begin(torch.tensor([last[r] for r in coming], device=device), coming, decoder)
         asked, scanned = decoder.query[:0], None
         at_end = self.layers_at_end(rows, decoder)
-        for index, attention in enumerate(self.cross_attentions()):
-            select = attention.selecting_heads > 0 and not at_end[index]
+        weights: list[Tensor] = []
+        for index, cross in enumerate(self.cross_attentions()):
+            select = cross.selecting_heads > 0 and not at_end[index]
             if coming:
                 x = self.before_source(index, x, coming, decoder)
-                asked = attention.ask(self.source_query(index, x, decoder), select)
+                asked = cross.ask(self.source_query(index, x, decoder), select)
             if select:
                 resumed = [row for row in rows if decoder.layer[row] == index]
                 if resumed:
@@ -359,7 +349,7 @@ class TranslationModel(nn.Module, Mapped, ABC):
                 if coming or resumed:
                     if scanned is None or scanned.rows != coming + resumed:
                         scanned = scanning(coming + resumed, limit, decoder)
-                    kept = self.select(index, attention, x, asked, coming, scanned, decoder)
+                    kept = self.select(index, cross, x, asked, coming, scanned, decoder)
                     coming = scanned.rows
                     if len(kept) < len(coming):
                         coming, x, asked = [coming[i] for i in kept], x[kept], asked[kept]
@@ -375,15 +365,17 @@ class TranslationModel(nn.Module, Mapped, ABC):
             else:  # it would have to wait for the answer
                 length = max(decoder.available[r] - b for r, b in zip(coming, before, strict=True))
             source = decoder.source.read(index, coming, length)
-            context = attention.step(asked, source, stops)
+            if attention:
+                weights.append(cross.weights(asked, source, stops))
+            context = cross.step(asked, source, stops)
             x = self.after_source(index, x, context, decoder)
             decoder.evaluations += len(coming)
         positions = decoder.trial[coming]
         if not coming:
-            return Step([], decoder.nothing, positions)
+            return Step([], decoder.nothing, x, positions)
         x = self.end(x)
-        choose = None if self.screen is None else partial(self.screen, x)
-        return Step(list(coming), partial(self.project, x), positions, choose)
+        seen = torch.stack(weights, 1) if attention else None
+        return Step(list(coming), self.project(x), x, positions, seen)
 
     def layers_at_end(self, rows: Sequence[int], state: DecoderState) -> list[bool]:
         """Selecting layers all of whose heads stand on the last token: they have stopped."""
@@ -491,15 +483,4 @@ class TranslationModel(nn.Module, Mapped, ABC):
         return stopped
 
     def commit(self, rows: Sequence[int], state: State) -> None:
-        """The rows have written their token: its keys, positions and states now count."""
-        decoder = state.decoder
-        index = list(rows)
-        if len(index) == 1:
-            decoder.positions[index[0]] = decoder.trial[index[0]]
-        else:
-            decoder.positions[index] = decoder.trial[index]
-        for row in index:
-            decoder.length[row] += 1
-        if decoder.recurrent is not None and decoder.recurrent_next is not None:
-            for now, new in zip(decoder.recurrent, decoder.recurrent_next, strict=True):
-                now[:, index] = new[:, index]
+        state.commit(rows)

@@ -120,10 +120,10 @@ class RuleSession(Session):
 
     def _place(self, row: int, words: int) -> bool:
         """Let the model see this many words of the segment; False: they have not come yet."""
-        state, decoder = self.rows[row], self.state.decoder
-        if not decoder.finished[row] and state.before + words > state.read:
+        state = self.rows[row]
+        if not self.state.finished[row] and state.before + words > state.read:
             return False
-        decoder.stops[row] = self._last_token(row, words)
+        self.state.limit(row, self._last_token(row, words) + 1)
         return True
 
     def _step(self, rows: list[int]) -> Step:
@@ -152,12 +152,15 @@ class RuleSession(Session):
                 else:
                     self.seen[row] = self.contexts[row] + step
             written = [rows[i] for i in decided]
-            parts.append(Step(written, now.logits[decided], now.positions[decided]))
+            parts.append(
+                Step(written, now.logits[decided], now.hidden[decided], now.positions[decided])
+            )
             rows = [row for row, wait in zip(rows, waits, strict=True) if wait]
         if not parts:
             return super()._step([])
         return Step(
             [row for part in parts for row in part.rows],
             torch.cat([part.logits for part in parts]),
+            torch.cat([part.hidden for part in parts]),
             torch.cat([part.positions for part in parts]),
         )

@@ -95,7 +95,7 @@ def beam_search(
         logits[:, :EOS] = -torch.inf  # padding and begin are nothing to write
         top = torch.log_softmax(logits.double(), -1).topk(min(2 * beam, logits.shape[1]))
         scores, tokens = top.values.tolist(), top.indices.tolist()
-        model.commit(rows, state)
+        state.commit(rows)
         parents = list(range(beam * len(sources)))
         start = 0
         for s in active:
@@ -103,7 +103,7 @@ def beam_search(
             for i, parent in enumerate(s.grow(scores[start:end], tokens[start:end], beam, penalty)):
                 parents[s.first_row + i] = s.first_row + parent
             start = end
-        _reorder(state, parents)
+        state.reorder(parents)
         active = [s for s in active if s.goes_on(beam)]
     return [s.best or nothing for s in searches]
 
@@ -124,14 +124,3 @@ def _read(model: TranslationModel, sources: Sequence[Sequence[int]], beam: int) 
             [True] * len(padded),
         )
     return state
-
-
-def _reorder(state: State, parents: list[int]) -> None:
-    """Rows of one sentence trade what they have written; what they have read is the same."""
-    decoder = state.decoder
-    decoder.length[:] = [decoder.length[parent] for parent in parents]
-    if decoder.target is not None:
-        decoder.target.reorder(parents)
-    if decoder.recurrent is not None:
-        h, c = decoder.recurrent
-        decoder.recurrent = h[:, parents], c[:, parents]

@@ -122,7 +122,7 @@ class Session:
             raise ValueError(f"k = {k}: this model's policy, {self.model.policy.name}, has no k")
         if k < 1:
             raise ValueError(f"k = {k}: it must be at least 1")
-        self.state.decoder.lags[row] = k
+        self.state.set_lag(row, k)
 
     # --- one stream ---
 
@@ -156,13 +156,13 @@ class Session:
         """The row's source is over; closing twice is closing."""
         state = self.rows[row]
         state.closed = True
-        if not state.queue and not self.state.decoder.available[row]:
+        if not state.queue and not self.state.available[row]:
             state.done = True  # nothing was said, or nothing since the last segment
 
     @torch.inference_mode()
     def reset(self, row: int = 0) -> None:
         """The row becomes a new stream."""
-        self.model.reset(row, self.state)
+        self.state.reset(row)
         self.rows[row] = self._new_row()
 
     def wants_turn(self, row: int) -> bool:
@@ -213,11 +213,11 @@ class Session:
 
     def _next_tokens(self, row: int) -> list[int]:
         """The tokens of the next words; end-of-sequence last, if the segment ends there."""
-        state, decoder = self.rows[row], self.state.decoder
-        length = decoder.available[row]
+        state = self.rows[row]
+        length = self.state.available[row]
         start = 0
         if self.endless:  # what counts is how much was read since the heads last moved on
-            start = length if state.held else max(state.reached, decoder.floor[row])
+            start = length if state.held else max(state.reached, self.state.scan_from[row])
         room = start + self.longest - length if self.segment else CHUNK
         tokens: list[int] = []
         end = not state.queue or room <= 0
@@ -262,11 +262,10 @@ class Session:
                 state.written += 1
                 self._emit(row, state.detokenizer.push(word), heads, events)
         if committed:
-            self.model.commit(committed, self.state)
+            self.state.commit(committed)
             for row in committed:
                 if self.endless:  # a head must not keep everything alive
-                    floor = self.rows[row].reached - self.longest
-                    self.state.decoder.floor[row] = max(self.state.decoder.floor[row], floor)
+                    self.state.skip_to(row, self.rows[row].reached - self.longest)
                 self._forget(row)
 
     def _end_is_early(
@@ -277,15 +276,15 @@ class Session:
         Before that it means: nothing more to say about what was read. All heads move on to the
         next word (True). While nobody knows whether there is a next word it is held.
         """
-        state, decoder = self.rows[row], self.state.decoder
+        state = self.rows[row]
         word = self._word(row, max(map(max, heads)))
-        if word < state.read or (state.queue and not decoder.finished[row]):
+        if word < state.read or (state.queue and not self.state.finished[row]):
             state.guard.moved()
             state.waiting = False
-            decoder.floor[row] = state.first + bisect_right(state.word_of, word)
+            self.state.skip_to(row, state.first + bisect_right(state.word_of, word))
             self._forget(row)
             return True
-        if decoder.finished[row]:
+        if self.state.finished[row]:
             self._end(row, heads, events)
         else:
             state.held, state.waiting = heads, True
@@ -338,7 +337,7 @@ class Session:
         """A stream without end must not remember every word it has heard."""
         state = self.rows[row]
         if len(state.word_of) > 4 * CHUNK:
-            drop = self.model.needed(row, self.state.decoder) - state.first
+            drop = self.state.needed(row) - state.first
             if drop > 2 * CHUNK:
                 del state.word_of[:drop]
                 state.first += drop
