@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 
 from simultan import checkpoint
-from simultan.config import Config, ModelConfig, PolicyConfig
+from simultan.config import FORMAT, NEEDS, Config, ConfigError, ModelConfig, PolicyConfig
 from simultan.model import build
 
 
@@ -79,6 +80,52 @@ def test_round_trip(tmp_path):
         *("config.toml", "pipeline.json", "trainer.pt"),
         *("vocabulary.source.json", "vocabulary.target.json", "weights.safetensors"),
     ]
+
+
+def test_whoever_may_read_one_file_may_read_all(tmp_path):
+    before = os.umask(0o027)
+    try:
+        save(tmp_path / "m", Net(), trainer={"update": 3})
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "m").iterdir()} == {0o640}
+
+
+@pytest.mark.parametrize("cut", [0, 1, 10, -10])
+def test_a_damaged_trainer_state_says_what_to_do(tmp_path, cut):
+    save(tmp_path / "m", Net(), trainer={"update": 3, "x": torch.ones(1000)})
+    path = tmp_path / "m" / "trainer.pt"
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(ValueError, match=r"trainer\.pt: truncated or damaged; remove .*/m to"):
+        checkpoint.load_trainer(tmp_path / "m")
+
+
+@pytest.mark.parametrize("size", [100, 20_000, 45_000])  # config.toml, trainer.pt, the weights
+def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, size):
+    model, trainer = Net(width=2000), {"x": torch.ones(8000)}
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"could not be written .* MiB are free"):
+            save(tmp_path / "m", model, trainer=trainer)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert os.listdir(tmp_path) == []
+    save(tmp_path / "m", model, trainer=trainer)
+    assert checkpoint.load_trainer(tmp_path / "m").keys() == {"x"}
+
+
+def test_a_model_of_a_newer_format_names_the_version_it_needs(tmp_path):
+    save(tmp_path / "m", Net())
+    path = tmp_path / "m" / "config.toml"
+    text = path.read_text()
+    assert text.startswith(f"format = {FORMAT}\n")
+    newer = text.replace(f"format = {FORMAT}", f"format = {FORMAT + 1}").replace(NEEDS, "9.8.7")
+    path.write_text(newer + "[novelties]\nx = 1\n")
+    with pytest.raises(ConfigError, match=r"config\.toml: this model needs simultan >= 9\.8\.7"):
+        checkpoint.load_config(tmp_path / "m")
+    path.write_text(text.split("\n\n", 1)[1])  # as models were written before there was a format
+    assert checkpoint.load_config(tmp_path / "m") == CONFIG
 
 
 def test_a_tied_matrix_is_stored_once_and_stays_tied(tmp_path):

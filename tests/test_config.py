@@ -29,9 +29,13 @@ def test_any_values_round_trip(folder, k, bias, lr, compiled):
 
 
 def test_unknown_keys_are_named():
-    with pytest.raises(ConfigError, match=r"unknown key 'lrr' in \[train\].*lr"):
+    with pytest.raises(ConfigError, match=r"unknown key 'lrr' in \[train\]; did you mean 'lr'\?"):
         config.parse("[train]\nlrr = 1.0")
-    with pytest.raises(ConfigError, match="unknown key 'trian' in the recipe"):
+    with pytest.raises(ConfigError, match=r"'heads' in \[train\]; it belongs to \[model\]"):
+        config.parse("[train]\nheads = 4")
+    with pytest.raises(ConfigError, match=r"'zzz' in \[loss\]; it knows: label_smoothing"):
+        config.parse("[loss]\nzzz = 4")
+    with pytest.raises(ConfigError, match="'trian' in the recipe; did you mean 'train'"):
         config.parse("[trian]\nlr = 1.0")
     with pytest.raises(ConfigError, match=r"unknown key 'lr.x' in \[train\]"):
         config.parse("", ["train.lr.x=1"])
@@ -68,7 +72,20 @@ def test_override_form(override):
         ("[policy]\nname = 'mma'", "policy.name = 'mma': choose one of 'hard'"),
         ("train = 3", r"\[train\] must be a table"),
         ("[train", "not valid TOML"),
-        ("[model]\nheads = 0", "at least 1"),
+        ("[model]\nheads = 0", "model.heads = 0: it must be at least 1"),
+        ("[model]\ndecoder_layers = 0", "model.decoder_layers = 0: it must be at least 1"),
+        ("[model]\nwindow = -1", "model.window = -1: it must be at least 0"),
+        ("[loss]\nlambda_avg = -0.1", "loss.lambda_avg = -0.1: it must be at least 0"),
+        ("[loss]\nlambda_var = -1", "loss.lambda_var = -1.0: it must be at least 0"),
+        *[
+            (f"[train]\n{key} = 0", f"train.{key} = 0: it must be at least 1")
+            for key in ("updates", "save_every", "log_every", "accumulate", "keep", "average")
+        ],
+        ("[train]\nlr = -1", "train.lr = -1.0: it must be at least 0"),
+        ("[train]\nlr = nan", "train.lr = nan: it must be at least 0"),
+        ("[train]\nbetas = [0.9, 1]", r"betas = \[0.9, 1.0\]: it must be at least 0 and below 1"),
+        ("[train]\nlatency_range = [3, 2]", "latency_range .* empty"),
+        ("[policy]\nk = [3, 0]", r"policy.k = \[3, 0\]: it must be at least 1"),
         ("[model]\nwidth = 30\nheads = 4", "multiple of model.heads"),
         ("[data]\nlength_step = 0", "at least 1"),
         ("[policy]\nname = 'wait-k'\nk = []", "policy.k"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,11 @@ def test_the_mean_of_checkpoints(run: Path, tmp_path: Path) -> None:
         export(run, tmp_path / "more", "--average", 4)
     with pytest.raises(FileExistsError):
         export(folders[0], tmp_path / "out")
+
+
+def test_the_lags_of_one_model_go_with_it(run: Path, tmp_path: Path) -> None:
+    model = shutil.copytree(run / "checkpoints" / "00000001", tmp_path / "model")
+    (model / "lags.json").write_text("[[0.3, 2.0], [0.7, 5.0]]\n")
+    export(model, tmp_path / "out")
+    assert simultan.load(tmp_path / "out").lags == simultan.load(model).lags
+    assert (tmp_path / "out" / "lags.json").read_text() == "[[0.3, 2.0], [0.7, 5.0]]\n"

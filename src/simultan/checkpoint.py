@@ -1,7 +1,7 @@
-"""A model folder: weights.safetensors, config.toml, vocabularies, pipeline; trainer.pt to go on.
+"""A model folder: weights.safetensors, config.toml, vocabularies, pipeline; trainer.pt to resume.
 
-A folder appears under its name by one rename, after everything in it is on the disk: a process
-killed at any moment leaves the folders that were there, and at most a hidden partial one.
+A folder appears under its name by one rename, after everything in it is on the disk. A process
+that is killed at any moment leaves the folders that were there, and at most a hidden partial one.
 
 Weights are stored as float32, as float16, or as int8 with a scale for each output of a matrix,
 
@@ -13,6 +13,7 @@ and load back as float32 whichever it was.
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -47,6 +48,7 @@ __all__ = [
 ]
 
 WEIGHTS, CONFIG, TRAINER = "weights.safetensors", "config.toml", "trainer.pt"
+LAGS = "lags.json"  # how far behind a model stays at which threshold; written by streaming/lags.py
 SCALE = ".scale"  # after the name of a matrix of int8: its float32 scales [rows, 1, ...]
 Stored = Literal["float32", "float16", "int8"]
 
@@ -72,23 +74,38 @@ def save(
     codec: Codec,
     trainer: Mapping[str, Any] | None = None,
     stored: Stored = "float32",
+    lags: Path | None = None,
 ) -> None:
-    """Write a model folder at once; however the weights are stored, they load as float32."""
+    """Write a model folder in one step; however the weights are stored, they load as float32.
+
+    `lags` is a lags.json to copy into it.
+    """
     folder = Path(folder)
     if folder.exists():
         raise FileExistsError(f"{folder}: already there; remove it or choose another name")
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed here
-    partial.mkdir()
-    codec.save(partial)
-    (partial / CONFIG).write_text(configuration.dump(config), encoding="utf-8")
-    if trainer is not None:
-        torch.save(dict(trainer), partial / TRAINER)
-    save_file(_packed(weights, stored), partial / WEIGHTS)
-    for path in [*sorted(partial.iterdir()), partial]:
-        _sync(path)
-    os.rename(partial, folder)
+    try:
+        partial.mkdir()
+        codec.save(partial)
+        (partial / CONFIG).write_text(_header() + configuration.dump(config), encoding="utf-8")
+        if lags is not None:
+            shutil.copyfile(lags, partial / LAGS)
+        if trainer is not None:
+            torch.save(dict(trainer), partial / TRAINER)
+        save_file(_packed(weights, stored), partial / WEIGHTS)
+        shutil.copymode(partial / CONFIG, partial / WEIGHTS)  # safetensors writes it for us alone
+        for path in [*sorted(partial.iterdir()), partial]:
+            _sync(path)
+        os.rename(partial, folder)
+    except (OSError, RuntimeError, SafetensorError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        free = shutil.disk_usage(folder.parent).free / 2**20
+        reason = str(error).partition("\n")[0]
+        raise OSError(
+            f"{folder}: could not be written ({reason}); {free:,.0f} MiB are free on that disk"
+        ) from error
     _sync(folder.parent)
 
 
@@ -104,13 +121,16 @@ def load_weights(folder: str | Path) -> dict[str, Tensor]:
 
 def export(folders: Sequence[str | Path], out: str | Path, stored: Stored = "float16") -> int:
     """A model folder to ship: weights (the mean of several folders'), configuration, vocabularies,
-    no trainer; returns its bytes."""
+    lags.json if there is one, no trainer; returns its bytes."""
     weights = load_weights(folders[0]) if len(folders) == 1 else average(folders)
     config = load_config(folders[-1])
     config = replace(  # where it was trained, and from what, are places on another machine
         config, data=replace(config.data, folder=""), train=replace(config.train, init_from="")
     )
-    save(out, weights, config, load_codec(folders[-1]), stored=stored)
+    lags = Path(folders[0]) / LAGS  # those of one model; a mean of several has not been measured
+    one = len(folders) == 1 and lags.is_file()
+    codec = load_codec(folders[-1])
+    save(out, weights, config, codec, stored=stored, lags=lags if one else None)
     return sum(path.stat().st_size for path in Path(out).iterdir())
 
 
@@ -123,10 +143,14 @@ def load_codec(folder: str | Path) -> Codec:
 
 
 def load_trainer(folder: str | Path) -> dict[str, Any]:
-    """What a run needs to go on from this folder."""
-    state: dict[str, Any] = torch.load(
-        _inside(folder, TRAINER), map_location="cpu", weights_only=True
-    )
+    """What a run needs to continue from this folder."""
+    path = _inside(folder, TRAINER)
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise ValueError(
+            f"{path}: truncated or damaged; remove {folder} to continue from the checkpoint before"
+        ) from error
     return state
 
 
@@ -187,6 +211,11 @@ def point(link: Path, target: Path) -> None:
     partial.symlink_to(target.relative_to(link.parent), target_is_directory=True)
     os.replace(partial, link)
     _sync(link.parent)
+
+
+def _header() -> str:
+    """What config.toml begins with in a model folder: its format, for versions to come."""
+    return f'format = {configuration.FORMAT}\nneeds = "{configuration.NEEDS}"\n\n'
 
 
 def _selects(name: str) -> bool:

@@ -1,15 +1,20 @@
-"""The configuration of a run: frozen dataclasses, read from TOML; an unknown key is an error."""
+"""The configuration of a run: frozen dataclasses, read from TOML; an unknown key is an error.
+
+A number's bounds stand beside it, in its annotation, and are checked whenever a Config is made.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
+import math
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 __all__ = [
     "Config",
@@ -24,6 +29,10 @@ __all__ = [
     "parse",
 ]
 
+# The format of a model's config.toml, and the first version of simultan that reads it. Raise both
+# when an older version could no longer read what this one writes.
+FORMAT, NEEDS = 1, "0.2.0"
+
 PolicyName = Literal["hard", "mocha", "milk", "mma-h", "mma-il", "wait-k", "offline"]
 
 
@@ -32,28 +41,53 @@ class ConfigError(ValueError):
 
 
 @dataclass(frozen=True)
+class Bound:
+    """The values that a number may have."""
+
+    low: float
+    high: float = math.inf
+    below: bool = False  # the number must stay below `high`
+
+    def allows(self, value: float) -> bool:
+        return self.low <= value and (value < self.high if self.below else value <= self.high)
+
+    def __str__(self) -> str:
+        if self.high == math.inf:
+            return f"at least {self.low}"
+        return f"at least {self.low} and {'below' if self.below else 'at most'} {self.high}"
+
+
+Count = Annotated[int, Bound(1)]
+CountOrNone = Annotated[int, Bound(0)]  # what 0 means stands beside the field
+Amount = Annotated[float, Bound(0)]
+Share = Annotated[float, Bound(0, 1)]
+Chance = Annotated[float, Bound(0, 1, below=True)]
+
+
+@dataclass(frozen=True)
 class DataConfig:
-    """Where the prepared corpus lies and how it is cut into batches."""
+    """Where the prepared corpus is and how it is cut into batches."""
 
     folder: str = ""
-    batch_tokens: int = 16_000  # padded tokens of the longer side in one batch
-    max_length: int = 256  # tokens a side; longer training pairs are left out
-    length_step: int = 8  # lengths are padded to a multiple of this: few shapes, fast compiled code
-    shapes: int = 60  # of batches, at most: more pad less, but a GPU records an update of each
+    batch_tokens: Count = 16_000  # padded tokens of the longer side in one batch
+    max_length: Count = 256  # longer training pairs are left out; in tokens, for each side
+    length_step: Count = 8  # lengths are padded to a multiple: few shapes, fast compiled code
+    shapes: Count = 60  # most batch shapes; more pad less, but a GPU records an update for each
 
 
 @dataclass(frozen=True)
 class PolicyConfig:
-    """One row of the policy table, and what a learned selection is made of."""
+    """One row of the policy table, and how a learned selection is made."""
 
     name: PolicyName = "mma-il"
-    chunk: int = 8  # mocha's lookback
-    k: tuple[int, ...] = (3,)  # wait-k; several values: one is drawn for each batch
-    energy_bias: float | None = 0.0  # initial value of a learned bias; absent: no bias
+    chunk: Count = 8  # mocha's lookback
+    k: tuple[Count, ...] = (3,)  # wait-k; of several values one is drawn for each batch
+    energy_bias: float | None = 0.0  # initial value of a learned bias; "none": no bias
     energy_gain: bool = False  # a learned gain on the energy
-    noise: float = 1.0  # standard deviation, before the sigmoid, in training only
-    spread: float = 0.0  # bound of energies, shifted as far in training: for any threshold; 0: none
-    hard: float = 0.0  # share of training sentences whose heads stop as they will when they stream
+    noise: Amount = 1.0  # standard deviation, before the sigmoid, in training only
+    spread: Amount = 0.0  # energies are bounded by it and shifted as far in training, so that any
+    # threshold can be used; 0: no bound
+    hard: Share = 0.0  # share of training sentences whose heads stop as they do in a stream
 
 
 @dataclass(frozen=True)
@@ -61,57 +95,60 @@ class ModelConfig:
     """The architecture; the policy is crossed with it."""
 
     architecture: Literal["transformer", "recurrent"] = "transformer"
-    width: int = 512
-    ffn: int = 1024
-    heads: int = 4
-    decoder_heads: int = 0  # heads of the decoder's attentions; 0: as many as `heads`
-    encoder_layers: int = 6
-    decoder_layers: int = 6
-    dropout: float = 0.3
-    attention_dropout: float = 0.0
-    word_dropout: float = 0.0  # share of tokens whose embedding is 0, in training
+    width: Count = 512
+    ffn: Count = 1024
+    heads: Count = 4
+    decoder_heads: CountOrNone = 0  # heads of the decoder's attentions; 0: as many as `heads`
+    encoder_layers: Count = 6
+    decoder_layers: Count = 6
+    dropout: Chance = 0.3
+    attention_dropout: Chance = 0.0
+    word_dropout: Chance = 0.0  # share of tokens whose embedding is 0, in training
     norm: Literal["pre", "post"] = "pre"
     positions: Literal["sinusoidal", "rotary"] = "sinusoidal"
     tie: Literal["none", "target", "all"] = "target"  # which embeddings are one matrix
-    window: int = 0  # self-attention and lookback see this many positions; 0: all
+    window: CountOrNone = 0  # positions that self-attention and lookback see; 0: all
 
 
 @dataclass(frozen=True)
 class LossConfig:
     """L = NLL + lambda_avg L_avg + lambda_var L_var [+ rdrop divergence]."""
 
-    label_smoothing: float = 0.1
-    lambda_avg: float = 0.0
-    lambda_var: float = 0.0
-    ramp: int = 0  # updates over which both weights rise from 0
-    rdrop: float = 0.0  # weight of the divergence of two passes with other dropout; 0: one pass
+    label_smoothing: Chance = 0.1
+    lambda_avg: Amount = 0.0
+    lambda_var: Amount = 0.0
+    ramp: CountOrNone = 0  # updates over which both weights rise from 0
+    rdrop: Amount = 0.0  # weight of the divergence of two passes with other dropout; 0: one pass
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """The optimiser, the schedule and what is kept."""
 
-    updates: int = 10_000
-    lr: float = 5e-4
-    warmup: int = 4_000
-    warmup_init_lr: float = 1e-7
-    cooldown: int = 0  # over so many last updates the rate falls to 0
-    betas: tuple[float, float] = (0.9, 0.98)
-    weight_decay: float = 0.0
-    clip: float = 0.0  # 0: none
-    accumulate: int = 1  # batches to an update
+    updates: Count = 10_000
+    lr: Amount = 5e-4
+    warmup: CountOrNone = 4_000
+    warmup_init_lr: Amount = 1e-7
+    cooldown: CountOrNone = 0  # the rate falls to 0 over this many last updates
+    betas: tuple[Chance, Chance] = (0.9, 0.98)
+    weight_decay: Amount = 0.0
+    clip: Amount = 0.0  # largest norm of the gradients; 0: no limit
+    accumulate: Count = 1  # batches in one update
     precision: Literal["float32", "bfloat16"] = "float32"
     compile: bool = False
     seed: int = 1
-    init_from: str = ""  # an offline model's folder; its weights start this one
-    init_select: Literal["fresh", "attended"] = "fresh"  # or as that model attends to the source
-    log_every: int = 50
-    save_every: int = 1_000
-    validate_every: int = 1_000  # 0: never
-    validate_sentences: int = 500  # 0: the whole validation set
-    patience: int = 0  # validations without a better one before stopping; 0: never stop early
-    keep: int = 5  # checkpoints kept, newest first
-    average: int = 5  # checkpoints averaged into the final model
+    init_from: str = ""  # an offline model's folder, whose weights this one starts with
+    init_select: Literal["fresh", "attended"] = (
+        "fresh"  # how a learned selection starts: at random,
+    )
+    # or as that offline model attends to the source
+    log_every: Count = 50
+    save_every: Count = 1_000
+    validate_every: CountOrNone = 1_000  # 0: never
+    validate_sentences: CountOrNone = 500  # 0: the whole validation set
+    patience: CountOrNone = 0  # stop after this many validations without a better one; 0: never
+    keep: Count = 5  # newest checkpoints that are kept
+    average: Count = 5  # last checkpoints whose mean is the final model
     latency_metric: str = "DAL"  # one of latency.METRICS
     latency_range: tuple[float, float] = (0.0, 1e9)  # where the best checkpoint must lie in it
     parallel: Literal["ddp", "fsdp"] = "ddp"
@@ -128,49 +165,47 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def __post_init__(self) -> None:
-        model, policy, data = self.model, self.policy, self.data
-        if min(data.batch_tokens, data.max_length, data.length_step, data.shapes) < 1:
-            raise ConfigError(
-                "data.batch_tokens, data.max_length, data.length_step and data.shapes must be at"
-                " least 1"
-            )
+        for section in dataclasses.fields(self):
+            _check_bounds(getattr(self, section.name), section.name)
+        model, policy = self.model, self.policy
         heads = model.decoder_heads or model.heads
-        if min(model.heads, heads, model.width) < 1:
-            raise ConfigError("model.width and model.heads must be at least 1")
         if model.width % model.heads or model.width % heads:
             raise ConfigError(
                 f"model.width = {model.width} must be a multiple of model.heads = {model.heads}"
                 f" and of model.decoder_heads = {heads}"
             )
-        if policy.name == "mocha" and policy.chunk < 1:
-            raise ConfigError(f"policy.chunk = {policy.chunk} must be at least 1")
-        if policy.name == "wait-k" and (not policy.k or min(policy.k) < 1):
-            raise ConfigError(f"policy.k = {list(policy.k)} must hold values of at least 1")
-        if policy.noise < 0:
-            raise ConfigError(f"policy.noise = {policy.noise} is a standard deviation: at least 0")
-        if not all(
-            0 <= p < 1 for p in (model.dropout, model.attention_dropout, model.word_dropout)
-        ):
-            raise ConfigError(
-                "model.dropout, attention_dropout and word_dropout must lie in [0, 1)"
-            )
+        if policy.name == "wait-k" and not policy.k:
+            raise ConfigError("policy.k = []: wait-k needs at least one value")
         if model.word_dropout and model.architecture == "recurrent":
             raise ConfigError("model.word_dropout is there for the transformer only")
-        if policy.spread < 0:
-            raise ConfigError(f"policy.spread = {policy.spread} is a bound: at least 0; 0 is none")
-        if not 0 <= policy.hard <= 1:
-            raise ConfigError(f"policy.hard = {policy.hard} is a share: it lies in [0, 1]")
-        if not 0 <= self.loss.label_smoothing < 1:
-            raise ConfigError("loss.label_smoothing must lie in [0, 1)")
-        if self.loss.ramp < 0 or self.loss.rdrop < 0:
-            raise ConfigError("loss.ramp and loss.rdrop must be at least 0")
-        if self.train.cooldown < 0:
-            raise ConfigError("train.cooldown must be at least 0")
         if self.train.init_select != "fresh" and policy.name not in ("mma-h", "mma-il"):
             raise ConfigError(
                 f"train.init_select = {self.train.init_select!r} is for mma-h and mma-il, where"
                 f" every head selects; this is {policy.name}"
             )
+        low, high = self.train.latency_range
+        if not low <= high:
+            raise ConfigError(f"train.latency_range = [{low}, {high}] is empty: low end first")
+
+
+def _check_bounds(section: Any, where: str) -> None:
+    """Refuse the first value of a section that lies outside its field's bounds."""
+    for name, bound in _bounds(type(section)).items():
+        value = getattr(section, name)
+        for one in value if isinstance(value, tuple) else (value,):
+            if not bound.allows(one):
+                shown = list(value) if isinstance(value, tuple) else value
+                raise ConfigError(f"{where}.{name} = {shown}: it must be {bound}")
+
+
+def _bounds(cls: type[Any]) -> dict[str, Bound]:
+    """The bounds of a section's fields, and of the elements of its tuples."""
+    found = {}
+    for name, kind in get_type_hints(cls, include_extras=True).items():
+        element = get_args(kind)[0] if get_origin(kind) is tuple else kind
+        for note in getattr(element, "__metadata__", ()):
+            found[name] = note
+    return found
 
 
 def _convert(value: Any, kind: Any, where: str) -> Any:
@@ -204,14 +239,30 @@ def _convert(value: Any, kind: Any, where: str) -> Any:
 
 def _build(cls: Any, table: Mapping[str, Any], where: str) -> Any:
     hints = get_type_hints(cls)
-    unknown = [key for key in table if key not in hints]
-    if unknown:
-        place = f"[{where}]" if where else "the recipe"
-        raise ConfigError(
-            f"unknown key {unknown[0]!r} in {place}; it knows: {', '.join(sorted(hints))}"
-        )
+    for key in table:
+        if key not in hints:
+            place = f"[{where}]" if where else "the recipe"
+            raise ConfigError(f"unknown key {key!r} in {place}{_hint(key, where, hints)}")
     prefix = f"{where}." if where else ""
     return cls(**{k: _convert(v, hints[k], prefix + k) for k, v in table.items()})
+
+
+def _hint(key: str, where: str, hints: Mapping[str, Any]) -> str:
+    """What the writer of an unknown key may have meant, or else all that the section knows."""
+    for section, kind in get_type_hints(Config).items():
+        if where and key in get_type_hints(kind):
+            return f"; it belongs to [{section}]"
+    close = difflib.get_close_matches(key, hints, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; it knows: {', '.join(sorted(hints))}"
+
+
+def _check_format(table: dict[str, Any]) -> None:
+    """Take a model's format out of its table; refuse a newer one than we know."""
+    written, needs = table.pop("format", FORMAT), table.pop("needs", "a newer version")
+    if not isinstance(written, int):
+        raise ConfigError(f"format = {written!r}: a whole number is wanted")
+    if written > FORMAT:
+        raise ConfigError(f"this model needs simultan >= {needs}: upgrade simultan to use it")
 
 
 def parse(text: str, overrides: Iterable[str] = ()) -> Config:
@@ -220,6 +271,7 @@ def parse(text: str, overrides: Iterable[str] = ()) -> Config:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not valid TOML: {error}") from error
+    _check_format(table)
     for override in overrides:
         path, equals, raw = override.partition("=")
         section, dot, key = path.strip().partition(".")
