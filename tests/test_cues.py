@@ -64,7 +64,7 @@ def test_what_others_write() -> None:
     )
     assert parse(text, "vtt") == [
         Cue(500, 1000, "zuerst"),
-        Cue(1500, 2000, "Guten Tag & hallo\n- zwei"),
+        Cue(1500, 2000, "Guten Tag & hallo\n- zwei", (None, None, None, 1900, None, None)),
     ]
     text = "\n\n7\n00:00:01,000 --> 00:00:02,000 X1:10\n{\\an8}<i>Ja</i> & 3 < 4\n\n\n"
     text += "00:00:02.000 --> 00:00:03.000\nohne Nummer\n--> darin"
@@ -85,7 +85,8 @@ def test_what_others_write() -> None:
         ("a.vtt", "WEBVTT\n\n00:61.000 --> 00:62.000\na\n", "a.vtt:3: '00:61.000' is no time"),
         ("a.srt", "1\n00:00:02,000 --> 00:00:01,000\na\n", "a.srt:2: the caption ends before"),
         ("a.srt", "eins\n00:00:01,000 --> 00:00:02,000\na\n", "a.srt:1: a caption begins with"),
-        ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\na\n\nb\n", "a.srt:5: a caption's times"),
+        ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\na\n\n2\nb\n", "a.srt:5: a caption's times"),
+        ("a.srt", "1\n0:00:01,000 --> 0:00:02,000\na\n\n0:00:02,0\nb\n", "a.srt:5: a caption's"),
         ("a.srt", "\n\n", "a.srt:3: the file ends without a caption"),
         ("a.vtt", "WEBVTT", "a.vtt:1: the file ends without a caption"),
         ("a.ass", "x", "ends in .srt or .vtt"),
@@ -105,6 +106,52 @@ def test_encodings(tmp_path: Path) -> None:
     path = tmp_path / "a.SRT"
     path.write_bytes(text.encode("utf-8-sig"))
     assert read(path) == [Cue(1000, 2000, "Grüße")]
-    path.write_bytes(text.encode("cp1252"))
-    with pytest.raises(CaptionError, match=r"a\.SRT:3: not UTF-8"):
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
+        data = text.encode(encoding)
+        mark = {"utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}.get(encoding, b"")
+        path.write_bytes(mark + data)
+        assert read(path) == [Cue(1000, 2000, "Grüße")]
+    path.write_bytes(text.encode("utf-16-le"))
+    with pytest.raises(CaptionError, match=r"a\.SRT:1: not UTF-8.*UTF-16LE"):
         read(path)
+    path.write_bytes(b"\xff\xfea")
+    with pytest.raises(CaptionError, match=r"a\.SRT:1: not UTF-16"):
+        read(path)
+    path.write_bytes(text.encode("cp1252"))
+    with pytest.raises(CaptionError, match=r"a\.SRT:3: not UTF-8.*WINDOWS-1252"):
+        read(path)
+
+
+AUTOMATIC = """WEBVTT
+Kind: captions
+Language: de
+
+00:00:00.080 --> 00:00:02.389 align:start position:0%
+ \nja<00:00:00.480><c> hallo</c><00:00:01.000><c> zusam</c><c>men</c>
+
+00:00:02.389 --> 00:00:02.399 align:start position:0%
+ja hallo zusammen
+ \n
+00:00:02.399 --> 00:00:04.200 align:start position:0%
+ja hallo zusammen
+wie<00:00:02.800><c> geht's</c>
+"""
+
+
+def test_automatic_captions_have_lines_of_one_space() -> None:
+    assert parse(AUTOMATIC, "vtt") == [
+        Cue(80, 2389, "ja hallo zusammen", (None, 480, 1000)),
+        Cue(2389, 2399, "ja hallo zusammen"),
+        Cue(2399, 4200, "ja hallo zusammen\nwie geht's", (None, None, None, None, 2800)),
+    ]
+
+
+def test_a_blank_line_inside_a_subrip_caption() -> None:
+    text = "1\n00:00:01,000 --> 00:00:02,000\neins\n\nzwei\n \ndrei\n\n"
+    text += "2\n00:00:02,000 --> 00:00:03,000\nvier\n\n\n"
+    assert parse(text, "srt") == [Cue(1000, 2000, "eins\nzwei\ndrei"), Cue(2000, 3000, "vier")]
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"none\.srt: no such file"):
+        read(tmp_path / "none.srt")

@@ -6,6 +6,7 @@ mend or pass over what they cannot read and do not say where it stood, so none i
 
 from __future__ import annotations
 
+import codecs
 import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +23,8 @@ _HEADER = re.compile(r"WEBVTT([ \t]|$)")
 _ASIDE = re.compile(r"(NOTE|STYLE|REGION)([ \t]|$)")
 # tags of WebVTT (and what SubRip borrowed from HTML), inner times, and SubRip's {\an8}
 _TAGS = re.compile(r"</?[A-Za-z][^<>]*>|</?>|<[\d:.]+>|\{\\[^{}]*\}")
+_INNER = re.compile(r"<([\d:.]+)>")
+_CLOCK = re.compile(r"\d:\d\d")
 
 
 class CaptionError(ValueError):
@@ -35,6 +38,7 @@ class Cue:
     start: int
     end: int
     text: str  # lines are kept
+    begins: tuple[int | None, ...] = ()  # when each word begins, where the file says so
 
 
 def format_of(path: Path) -> Format:
@@ -49,15 +53,31 @@ def read(path: str | Path) -> list[Cue]:
     """The captions of a file that have text, in the order in which they begin."""
     path = Path(path)
     kind = format_of(path)
-    data = path.read_bytes()
     try:
-        text = data.decode("utf-8-sig")
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{path}: no such file") from error
+    return parse(_decode(data, path), kind, str(path))
+
+
+def _decode(data: bytes, path: Path) -> str:
+    """UTF-8; or UTF-16, as some programs of Windows write it, if it says so at its beginning."""
+    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        try:
+            return data.decode("utf-16")
+        except UnicodeDecodeError as error:
+            raise CaptionError(f"{path}:1: not UTF-16, though it begins like it") from error
+    wide = b"\0" in data  # no text in UTF-8 has it
+    try:
+        if not wide:
+            return data.decode("utf-8-sig")
+        line = 1
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise CaptionError(
-            f"{path}:{line}: not UTF-8; convert it, for example with iconv -f WINDOWS-1252 -t UTF-8"
-        ) from error
-    return parse(text, kind, str(path))
+    likely = "UTF-16LE" if wide else "WINDOWS-1252"
+    raise CaptionError(
+        f"{path}:{line}: not UTF-8; convert it, for example with iconv -f {likely} -t UTF-8"
+    )
 
 
 def parse(text: str, kind: Format, name: str = "captions") -> list[Cue]:
@@ -69,7 +89,7 @@ def parse(text: str, kind: Format, name: str = "captions") -> list[Cue]:
             raise CaptionError(f"{name}:1: a WebVTT file begins with the word WEBVTT")
         first = next((n for n, line in enumerate(lines) if not line.strip()), len(lines))
     cues = []
-    for number, block in _blocks(lines, first):
+    for number, block in _blocks(lines, first, kind):
         if kind == "vtt" and _ASIDE.match(block[0]):
             continue
         cue = _cue(block, number, kind, name)
@@ -80,14 +100,26 @@ def parse(text: str, kind: Format, name: str = "captions") -> list[Cue]:
     return sorted(cues, key=lambda cue: cue.start)
 
 
-def _blocks(lines: Sequence[str], first: int) -> Iterator[tuple[int, list[str]]]:
-    """Lines between blank ones, with the number of the first."""
+def _blocks(lines: Sequence[str], first: int, kind: Format) -> Iterator[tuple[int, list[str]]]:
+    """Lines between empty ones, with the number of the first.
+
+    In WebVTT only an empty line ends a caption: one of spaces belongs to it. In SubRip an empty
+    line may stand inside a caption: what begins with neither a number nor a time goes on with it.
+    """
     block: list[str] = []
+    start = first
     for number, line in enumerate([*lines[first:], ""], first + 1):
-        if line.strip():
+        if line.strip() if kind == "srt" or not block else line:
+            start = start if block else number
             block.append(line)
         elif block:
-            yield number - len(block), block
+            following = [text for text in lines[number : number + 2] if text.strip()]
+            if kind == "srt" and ARROW in "".join(block[:2]) and following:
+                here = following[0].strip()
+                timed = any(ARROW in text or _CLOCK.search(text) for text in following)
+                if not timed and not here.isdecimal():
+                    continue
+            yield start, block
             block = []
 
 
@@ -110,21 +142,51 @@ def _cue(block: list[str], number: int, kind: Format, name: str) -> Cue:
     start, end = (_time(part, place) for part in (left.strip(), (right.split() or [""])[0]))
     if end < start:
         raise CaptionError(f"{place}: the caption ends before it begins")
-    text = "\n".join(" ".join(_plain(line, kind).split()) for line in block[at + 1 :])
-    return Cue(start, end, text.strip())
+    text: list[str] = []
+    begins: list[int | None] = []
+    for line in block[at + 1 :]:
+        words, times = _words(line, kind)
+        if words:
+            text.append(" ".join(words))
+            begins += times
+    known = any(time is not None and start <= time <= end for time in begins)
+    return Cue(start, end, "\n".join(text), tuple(begins) if known else ())
 
 
 def _time(text: str, place: str) -> int:
     found = _TIME.fullmatch(text)
     if found is None:
         raise CaptionError(f"{place}: {text[:40]!r} is no time; write it as 00:00:01.000")
+    return _milliseconds(found)
+
+
+def _milliseconds(found: re.Match[str]) -> int:
     hours, minutes, seconds, thousandths = (int(part or 0) for part in found.groups())
     return ((hours * 60 + minutes) * 60 + seconds) * 1000 + thousandths
 
 
-def _plain(line: str, kind: Format) -> str:
-    line = _TAGS.sub("", line)
-    return html.unescape(line) if kind == "vtt" else line
+def _words(line: str, kind: Format) -> tuple[list[str], list[int | None]]:
+    """The words of a line, and when they begin where a time stands before them."""
+    words: list[str] = []
+    begins: list[int | None] = []
+    time: int | None = None
+    inside = False  # a word may go on after a tag
+    for number, part in enumerate(_INNER.split(line) if kind == "vtt" else [line]):
+        if number % 2:  # a time
+            found = _TIME.fullmatch(part)
+            time = None if found is None else _milliseconds(found)
+            continue
+        text = _TAGS.sub("", part)
+        for piece in re.findall(r"\s+|\S+", html.unescape(text) if kind == "vtt" else text):
+            if piece.isspace():
+                inside = False
+            elif inside:
+                words[-1] += piece
+            else:
+                words.append(piece)
+                begins.append(time)
+                time, inside = None, True
+    return words, begins
 
 
 def render(cues: Iterable[Cue], kind: Format, note: str = "") -> str:
