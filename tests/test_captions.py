@@ -12,13 +12,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import simultan
 from simultan import checkpoint, cli, cues, display
-from simultan.captions import LINE, PAUSE, SHORTEST, Shown, lay_out, speak, translate, written
+from simultan.captions import PAUSE, speak, translate, written
 from simultan.config import Config, ModelConfig, PolicyConfig
 from simultan.cues import Cue
 from simultan.data.codec import Codec
 from simultan.data.text import Pipeline
 from simultan.data.vocabulary import SPECIAL, UNK, Vocabulary
+from simultan.layout import GAP, HOLD, LINE, LONGEST, RATES, SHORTEST, Shown, lay_out, measure
 from simultan.model import build
 from simultan.streaming.session import End, Event, Read, Session, Write
 
@@ -104,7 +106,7 @@ def test_words_share_the_time_by_their_letters() -> None:
 
 
 @settings(max_examples=60)
-@given(captions(), st.integers(0, 5), st.floats(0, 0.5), st.sampled_from(["blocks", "words"]))
+@given(captions(), st.integers(0, 5), st.floats(0, 0.5), st.sampled_from(["reading", "instant"]))
 def test_nothing_is_shown_before_it_was_spoken(
     made: list[Cue], lag: int, computing: float, layout: str
 ) -> None:
@@ -122,25 +124,32 @@ def test_nothing_is_shown_before_it_was_spoken(
     for cue in shown:
         assert max(map(len, cue.text.split("\n"))) <= LINE
         assert cue.text.count("\n") <= 1
-    if layout == "blocks":  # every word was there when its caption began; none is lost
+    if layout == "reading":  # every word was there when its caption began; none is lost
         place = 0
         for cue in shown:
             group = words[place : place + len(cue.text.split())]
             assert [word.text for word in group] == cue.text.split()
             assert max(word.time for word in group) <= cue.start
             assert cue.end - cue.start >= SHORTEST
+            assert 1000 * len(cue.text) <= RATES[-1] * (cue.end - cue.start)
             place += len(group)
         assert place == len(words)
+        for one, two in pairwise(shown):
+            assert not 0 < two.start - one.end < GAP
+    found = measure(shown, words, layout)  # type: ignore[arg-type]
+    assert found.delay >= 0
+    assert found.gaps == 0
+    assert found.delay == 0 or layout == "reading"
 
 
 @given(st.lists(st.tuples(st.sampled_from(["aa", "b.", "c" * 20]), st.integers(0, 3000))))
-def test_growing_captions(made: list[tuple[str, int]]) -> None:
+def test_instant_captions(made: list[tuple[str, int]]) -> None:
     time, words = 0, []
     for number, (text, gap) in enumerate(made):
         time += gap
         words.append(Shown(f"{number}{text}", time, 1))
     when = {word.text: word.time for word in words}
-    shown = lay_out(words, "words")
+    shown = lay_out(words, "instant")
     for cue in shown:
         assert all(when[text] <= cue.start for text in cue.text.split())
     seen = [text for cue in shown for text in cue.text.split()]
@@ -173,17 +182,78 @@ def test_layout_by_hand() -> None:
         *(Shown(text, 100 * n, n) for n, text in enumerate(["This", "is", "it."], 1)),
         Shown("Slow", 500, 4),
         Shown("speech", 4000, 5, last=True),
-        Shown("w" * 30, 9000, 6),
-        Shown("x" * 30, 9100, 6),
-        Shown("y" * 30, 9200, 6),
+        Shown("w" * 30, 19_000, 6),
+        Shown("x" * 30, 19_100, 6),
+        Shown("y" * 30, 19_200, 6),
     ]
-    assert lay_out(words) == [
-        Cue(300, 1300, "This is it."),
-        Cue(2500, 3500, "Slow"),  # it waited two seconds
-        Cue(4000, 5000, "speech"),
-        Cue(9200, 10_200, "w" * 30 + "\n" + "x" * 30),  # full when the third came
-        Cue(10_200, 12_200, "y" * 30),
+    shown = lay_out(words)
+    assert shown == [
+        Cue(300, 2500, "This is it."),  # it stays until the next
+        Cue(2500, 4000, "Slow"),  # it waited two seconds
+        Cue(4000, 4000 + SHORTEST + HOLD, "speech"),  # and this until nobody looks any more
+        Cue(19_200, 22_789, "w" * 30 + "\n" + "x" * 30),  # full when the third came
+        Cue(22_789, 22_789 + 2000 + HOLD, "y" * 30),
     ]
+    found = measure(shown, words, "reading")
+    assert (found.captions, found.gaps) == (5, 0)
+    assert found.letters_per_second == pytest.approx(61 / 3.589)
+    assert found.shortest == 1.5
+    waits = [200, 100, 0, 2000, 0, 200, 100, 3589]
+    assert found.delay == pytest.approx(sum(waits) / len(waits) / 1000)
+
+
+def test_phrases_stay_together() -> None:
+    text = "Good evening, ladies and gentlemen, I am glad that you could come to this little town."
+    words = [Shown(word, 100 * n, n) for n, word in enumerate(text.split(), 1)]
+    assert [cue.text for cue in lay_out(words, language="en")] == [
+        "Good evening, ladies and gentlemen,",
+        "I am glad that you could come\nto this little town.",
+    ]
+
+
+def test_instant_lines_move_up() -> None:
+    texts = ["a" * 20, "b" * 20, "c" * 20, "d" * 30]
+    words = [Shown(text, 1000 * n, n) for n, text in enumerate(texts)]
+    shown = lay_out(words, "instant")
+    first = f"{texts[0]} {texts[1]}"
+    assert [(cue.start, cue.text) for cue in shown] == [
+        (0, texts[0]),
+        (1000, first),
+        (2000, f"{first}\n{texts[2]}"),
+        (3000, f"{texts[2]}\n{texts[3]}"),
+    ]
+    assert shown[-1].end == 3000 + min(LONGEST, 1000 * 51 // 15 + HOLD)
+    found = measure(shown, words, "instant")
+    assert (found.captions, found.delay) == (3, 0)
+    assert found.shortest == 3.0  # the first line
+    assert found.letters_per_second == pytest.approx(41 / 3)
+
+
+def test_times_inside_a_caption_are_used() -> None:
+    spoken = speak([Cue(1000, 4000, "ab cd\nef gh", (None, 1500, None, 3500))])
+    assert [(item.word, item.begin, item.end) for item in spoken] == [
+        ("ab", 1000, 1500), ("cd", 1500, 2500), ("ef", 2500, 3500), ("gh", 3500, 4000),
+    ]  # fmt: skip
+    rolled = speak([Cue(0, 900, "ab"), Cue(900, 4000, "ab\ncd ef", (None, None, 3000))])
+    assert [(item.word, item.begin) for item in rolled] == [("ab", 0), ("cd", 900), ("ef", 3000)]
+    wrong = speak([Cue(1000, 4000, "ab cd ef", (None, 9000, 500))])  # such times are no times
+    assert [item.begin for item in wrong] == [1000, 2000, 3000]
+
+
+TALK = Path(__file__).parents[1] / "examples" / "talk.de.vtt"
+
+
+def test_a_talk_can_be_watched() -> None:
+    """The model in the box and captions of a German talk: nothing flickers, nothing flashes by."""
+    session = simultan.load("de-en").session(segment=True)
+    words = written(translate(session, speak(cues.read(TALK)), 0.02))
+    assert len(words) > 250
+    for layout in ("reading", "instant"):
+        found = measure(lay_out(words, layout, "en"), words, layout)  # type: ignore[arg-type]
+        assert found.shortest >= 1
+        assert found.letters_per_second <= 20
+        assert found.gaps == 0
+        assert found.delay <= (1.5 if layout == "reading" else 0)
 
 
 @pytest.fixture(scope="module")
@@ -224,6 +294,7 @@ def test_the_verb(
     assert capsys.readouterr() == first  # the same times again
     assert cues.parse(first.out, "srt")
     assert "6 words heard" in first.err
+    assert "letters a second, the shortest" in first.err
     assert "computing assumed to be 0.02 s a word" in first.err
     for option in ("--measure", "--live"):
         out = tmp_path / "out.vtt"
@@ -244,7 +315,8 @@ def test_bad_files_and_settings_are_one_line(
         ((bad, model), "bad.vtt:3: '0:1' is no time"),
         ((good, model, "--out", tmp_path / "x.txt"), "ends in .srt or .vtt"),
         ((good, model, "--live", "--speed", 0), "--speed 0.0"),
-        ((tmp_path / "none.srt", model), "No such file"),
+        ((tmp_path / "none.srt", model), "none.srt: no such file"),
+        ((good, model, "--out", good), "this is the file to be read"),
     ):
         assert run(monkeypatch, *arguments) == 2
         assert message in capsys.readouterr().err

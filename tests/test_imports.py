@@ -15,7 +15,7 @@ CHAIN = [  # a layer imports itself and the layers below it; siblings do not imp
     ["evaluation"],
     ["streaming"],
     ["checkpoint"],
-    ["losses", "model"],
+    ["losses", "model", "layout"],
     ["ops", "latency", "data"],
     ["config", "boxed", "cues"],
 ]

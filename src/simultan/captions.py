@@ -1,12 +1,13 @@
 """Captions as a live stream: words in their own time in, captions in real time out.
 
-The words of a caption share its time by their letters; a word counts as spoken when it ends. A
+The words of a caption share its time by their letters, between the times that the file gives for
+some of them; a word counts as spoken when it ends. A
 written word is shown when the source words it needed are spoken and it has been computed:
 
     shown(i) = max(spoken(read(i)), free(i)) + computing(i)
 
-where free(i) is when the translator is done with what came before. Nothing is laid out so that it
-could be read any earlier.
+where free(i) is when the translator is done with what came before. `layout.py` makes captions of
+them, in which nothing can be read any earlier.
 """
 
 from __future__ import annotations
@@ -16,21 +17,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from itertools import pairwise
 
 from simultan.cues import Cue
 from simultan.data.text import normalise
-from simultan.streaming.guards import ends_sentence
+from simultan.layout import Shown
 from simultan.streaming.session import End, Event, Session, Write
 
-__all__ = ["Heard", "Layout", "Shown", "Spoken", "lay_out", "speak", "translate", "written"]
+__all__ = ["Heard", "Shown", "Spoken", "speak", "translate", "written"]
 
-Layout = Literal["blocks", "words"]
 PAUSE = 2000  # ms of silence that end a sentence
-LINE = 42  # letters; a caption has two lines
-WAIT = 2000  # ms after which an unfinished caption is shown as it is
-SHORTEST, LONGEST = 1000, 7000  # ms a caption stays
-READING = 15  # letters a second
 FLASH = 50  # ms: shorter captions only hold a line in place
 
 
@@ -52,16 +48,6 @@ class Heard:
     time: int
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A written word and when it could be shown, in ms; `last` of its sentence."""
-
-    text: str
-    time: int
-    delay: int  # source words read, of the whole stream
-    last: bool = False
-
-
 def speak(cues: Sequence[Cue]) -> list[Spoken]:
     """The words of captions; one that runs into the next ends where that begins."""
     spoken: list[Spoken] = []
@@ -69,16 +55,29 @@ def speak(cues: Sequence[Cue]) -> list[Spoken]:
     for cue in _unrolled(cues):
         following = bisect_right(starts, cue.start)
         limit = starts[following] if following < len(starts) else cue.end
-        span, passed = min(cue.end, limit) - cue.start, 0
-        words = normalise(cue.text).split()
-        letters = sum(len(word) + 1 for word in words)
+        end = min(cue.end, limit)
+        words = cue.text.split()
         earliest = spoken[-1].end if spoken else 0  # captions that begin together take turns
-        for word in words:
-            begin = cue.start + span * passed // letters
-            passed += len(word) + 1
-            end = cue.start + span * passed // letters
-            spoken.append(Spoken(word, max(earliest, begin), max(earliest, end)))
+        for first, last, begin, finish in _stretches(cue, len(words), end):
+            letters = sum(len(word) + 1 for word in words[first:last])
+            passed = 0
+            for word in words[first:last]:
+                start = begin + (finish - begin) * passed // letters
+                passed += len(word) + 1
+                stop = begin + (finish - begin) * passed // letters
+                if clean := normalise(word):
+                    spoken.append(Spoken(clean, max(earliest, start), max(earliest, stop)))
     return spoken
+
+
+def _stretches(cue: Cue, count: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Words from one to another, and the time they share: between two times of the file."""
+    marks = [(0, cue.start)]
+    for number, begin in enumerate(cue.begins):
+        if begin is not None and number and marks[-1][1] <= begin <= end:
+            marks.append((number, begin))
+    for (first, start), (last, finish) in pairwise([*marks, (count, end)]):
+        yield first, last, start, finish
 
 
 def _unrolled(cues: Sequence[Cue]) -> Iterator[Cue]:
@@ -93,7 +92,8 @@ def _unrolled(cues: Sequence[Cue]) -> Iterator[Cue]:
         touches = cue.start - before.end <= FLASH
         if touches and (len(lines) > 1 or cue.end - cue.start <= FLASH):
             known = next((n for n in (2, 1) if lines[:n] == shown[-n:]), 0)
-            yield Cue(cue.start, cue.end, "\n".join(lines[known:]))
+            words = sum(len(line.split()) for line in lines[:known])
+            yield Cue(cue.start, cue.end, "\n".join(lines[known:]), cue.begins[words:])
         else:
             yield cue
         before = cue
@@ -168,78 +168,3 @@ def written(stream: Iterable[Heard]) -> list[Shown]:
         elif isinstance(item.event, End) and words:
             words[-1] = Shown(words[-1].text, words[-1].time, words[-1].delay, True)
     return words
-
-
-@dataclass
-class _Block:
-    """Words that are shown together, from a time on."""
-
-    words: list[Shown]
-    start: int
-
-    @property
-    def text(self) -> str:
-        return _text(self.words)
-
-
-def lay_out(words: Sequence[Shown], layout: Layout = "blocks") -> list[Cue]:
-    """Captions of at most two lines, one after another.
-
-    `blocks`: a caption is shown when it is complete: its sentence is over, it is full, or its
-    first word has waited long enough. `words`: it grows by every word at that word's time.
-    """
-    blocks = _blocks(words)
-    if layout == "words":
-        blocks = [grown for block in blocks for grown in _grow(block)]
-    cues: list[Cue] = []
-    for number, block in enumerate(blocks):
-        start = max(block.start, cues[-1].end if cues else 0)
-        stay = min(LONGEST, max(SHORTEST, 1000 * len(block.text) // READING))
-        if number + 1 < len(blocks):
-            # a caption makes way for the next, but not before it could be seen
-            least = SHORTEST if layout == "blocks" else 1
-            stay = max(least, min(stay, blocks[number + 1].start - start))
-        cues.append(Cue(start, start + stay, _broken(block.text)))
-    return cues
-
-
-def _blocks(words: Sequence[Shown]) -> list[_Block]:
-    blocks: list[_Block] = []
-    open_: list[Shown] = []
-
-    def close(at: int) -> None:
-        blocks.append(_Block(list(open_), at))
-        open_.clear()
-
-    for word in words:
-        if open_ and word.time - open_[0].time > WAIT:
-            close(max(open_[-1].time, open_[0].time + WAIT))
-        elif open_ and max(map(len, _broken(_text([*open_, word])).split("\n"))) > LINE:
-            close(word.time)  # only now it is known to be full
-        open_.append(word)
-        if word.last or ends_sentence(word.text):
-            close(word.time)
-    if open_:
-        close(open_[-1].time)
-    return blocks
-
-
-def _text(words: Sequence[Shown]) -> str:
-    return " ".join(word.text for word in words)
-
-
-def _grow(block: _Block) -> Iterator[_Block]:
-    """The block at each time at which a word comes."""
-    words = block.words
-    for number, word in enumerate(words, 1):
-        if number == len(words) or words[number].time > word.time:
-            yield _Block(words[:number], word.time)
-
-
-def _broken(text: str) -> str:
-    """Two lines, the first as full as the second, where one would be too long."""
-    spaces = [at for at, letter in enumerate(text) if letter == " "]
-    if len(text) <= LINE or not spaces:
-        return text
-    middle = min(spaces, key=lambda at: max(at, len(text) - at - 1))
-    return f"{text[:middle]}\n{text[middle + 1 :]}"

@@ -22,7 +22,7 @@ PipelineName = Literal["words", "moses-bpe", "bpe"]
 LatencyUnit = Literal["words", "subwords"]
 Quantization = Literal["int8"]
 StoredWeights = Literal["float32", "float16", "int8"]
-CaptionLayout = Literal["blocks", "words"]
+CaptionLayout = Literal["reading", "instant"]
 QualityName = Literal["bleu", "bleu_lowercased", "chrf"]
 Lag = Annotated[
     float | None,
@@ -317,8 +317,9 @@ def captions_verb(
         Path | None, typer.Option(help="OUT.vtt or OUT.srt; else standard output.")
     ] = None,
     layout: Annotated[
-        CaptionLayout, typer.Option(help="Whole captions, or captions that grow word by word.")
-    ] = "blocks",
+        CaptionLayout,
+        typer.Option(help="Phrases to be read at ease, or every word as soon as it is there."),
+    ] = "reading",
     threshold: Annotated[float, typer.Option(help="Lower is faster; of learned policies.")] = 0.5,
     lag: Lag = None,
     computing: Annotated[
@@ -343,11 +344,15 @@ def captions_verb(
 
     import simultan
     from simultan import cues, display
-    from simultan.captions import lay_out, speak, translate, written
+    from simultan.captions import speak, translate, written
+    from simultan.layout import lay_out
+    from simultan.layout import measure as readability
 
     if not speed > 0:
         raise ValueError(f"--speed {speed}: it must be more than 0")
     spoken = speak(cues.read(captions))
+    if out is not None and out.exists() and out.samefile(captions):
+        raise ValueError(f"--out {out}: this is the file to be read; write to another one")
     kind = cues.format_of(captions if out is None else out)
     translator = simultan.load(model or _default_model(), quantize=quantize)
     threshold = _threshold(model or _default_model(), threshold, lag)
@@ -359,7 +364,8 @@ def captions_verb(
     words = written(stream)
     how = "as measured" if measure or live else f"assumed to be {computing} s a word"
     note = f"Each word is shown when it could have been at the earliest; computing {how}."
-    text = cues.render(lay_out(words, layout), kind, note)
+    laid_out = lay_out(words, layout, translator.codec.pipeline.target_language)
+    text = cues.render(laid_out, kind, note)
     if out is not None:
         out.write_text(text, encoding="utf-8")
     elif not live:
@@ -371,6 +377,7 @@ def captions_verb(
             f" the word they waited for; computing {how}",
             err=True,
         )
+        typer.echo(str(readability(laid_out, words, layout)), err=True)
 
 
 @app.command("serve")

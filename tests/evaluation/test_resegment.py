@@ -33,14 +33,15 @@ def total(words: list[str], sentences: list[str], cuts: list[int]) -> int:
 @given(st.lists(WORDS, max_size=7), SENTENCES)
 def test_no_other_cuts_have_fewer_errors(words: list[str], sentences: list[str]) -> None:
     cuts = resegment(words, sentences)
-    assert cuts == sorted(cuts) and cuts[-1] == len(words)
+    assert cuts == sorted(cuts)
+    assert cuts[-1] == len(words)
     ways = combinations_with_replacement(range(len(words) + 1), len(sentences) - 1)
     best = min(total(words, sentences, [*way, len(words)]) for way in ways)
     assert total(words, sentences, cuts) == best
 
 
 def test_case_and_punctuation_do_not_matter() -> None:
-    words = "good morning it rains we stay".split()
+    words = ["good", "morning", "it", "rains", "we", "stay"]
     assert resegment(words, ["Good morning!", "It rains.", "We stay."]) == [2, 4, 6]
 
 

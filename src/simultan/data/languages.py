@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = ["LANGUAGES", "Language", "ends_sentence"]
+__all__ = ["LANGUAGES", "Language", "ends_phrase", "ends_sentence", "row"]
 
 ENDS = ".!?…。！？؟।"  # letters that end a sentence, in any language
 CLOSING = "\"'”’»)]"  # what may stand after them
@@ -24,6 +24,7 @@ class Language:
     abbreviations: str = ""  # without their full stop; capitals count
     closing: str = ""  # quotes that close here, beside those of `CLOSING`
     ordinals: bool = False  # "3." is the third, not the end
+    joins: str = ""  # words before which a phrase ends
 
 
 LANGUAGES: dict[str, Language] = {
@@ -38,11 +39,16 @@ LANGUAGES: dict[str, Language] = {
         " Zs zus zw zzgl",
         "“‘«‹",  # „so“, ‚so‘, »so«: here these close
         True,
+        "und aber oder denn sondern dass weil wenn als ob obwohl damit bevor nachdem während bis"
+        " der die das mit ohne für von aus nach bei zu in im auf an am über unter zwischen durch",
     ),
     "en": Language(
         "Mr Mrs Ms Mx Dr Prof St Rev Hon Gen Col Capt Lt Sgt Gov Sen Rep Jr Sr vs etc Nos vol"
         " pp ed eds fig figs al approx dept est Inc Ltd Co Corp Bros Jan Feb Mar Apr Jun Jul Aug"
-        " Sept Sep Oct Nov Dec Ave Blvd Rd i.e e.g"
+        " Sept Sep Oct Nov Dec Ave Blvd Rd i.e e.g",
+        joins="and but or nor so yet because that which who whom whose when where while if unless"
+        " until although though since as than after before with without for from into of on in at"
+        " by to about between through",
     ),
     "es": Language("Sr Sra Srta Dr Dra Ud Uds pág págs núm art etc aprox ej"),
     "fi": Language("esim jne ns mm n klo nk ks ym yms prof tri", "”’»", True),
@@ -58,12 +64,31 @@ _SHARED = frozenset(LANGUAGES[""].abbreviations.split()) | {"Mr", "Mrs", "Ms"}
 _INITIALS = re.compile(r"\w|[^\W\d_]{1,4}(\.\w{1,4})+")  # "A.", "z.B.", "U.S.", "a.D."
 
 
+def row(language: str) -> Language:
+    """The row of a code such as "de" or "de-AT"; one that is not there knows nothing special."""
+    return LANGUAGES.get(language.lower().partition("-")[0].partition("_")[0], Language())
+
+
 @lru_cache(maxsize=64)
-def _row(language: str) -> tuple[frozenset[str], re.Pattern[str], bool]:
-    row = LANGUAGES.get(language.lower().partition("-")[0].partition("_")[0], Language())
-    closing = re.escape(CLOSING + row.closing)
+def _compiled(language: str) -> tuple[frozenset[str], re.Pattern[str], bool]:
+    found = row(language)
+    closing = re.escape(CLOSING + found.closing)
     end = re.compile(rf"([{re.escape(ENDS)}]+)[{closing}]*$")
-    return _SHARED | frozenset(row.abbreviations.split()), end, row.ordinals
+    return _SHARED | frozenset(found.abbreviations.split()), end, found.ordinals
+
+
+@lru_cache(maxsize=64)
+def _joins(language: str) -> frozenset[str]:
+    return frozenset(row(language).joins.split())
+
+
+def ends_phrase(word: str, following: str, language: str = "") -> int:
+    """How good it is to part two words: 3 a sentence ends, 2 a clause, 1 the next one joins."""
+    if ends_sentence(word, language):
+        return 3
+    if word[-1:] in ",;:–—-)]}":
+        return 2
+    return int(following.lower() in _joins(language))
 
 
 def ends_sentence(word: str, language: str = "") -> bool:
@@ -72,7 +97,7 @@ def ends_sentence(word: str, language: str = "") -> bool:
     `language` is a code such as "de" or "de-AT". "3." ends nothing where it is how ordinals are
     written; nor does it where the language is not known.
     """
-    abbreviations, end, ordinals = _row(language)
+    abbreviations, end, ordinals = _compiled(language)
     found = end.search(word[-_LONGEST:])
     if found is None:
         return False

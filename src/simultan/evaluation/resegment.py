@@ -54,7 +54,9 @@ def _align(words: list[str], reference: list[str], band: int) -> list[int]:
     columns = np.arange(width, dtype=np.int64)
     costs = columns + starts[0]
     for i, word in enumerate(reference, 1):
-        costs, moves[i] = _row(costs, starts[i] - starts[i - 1], hypothesis, numbers[word], starts[i])
+        costs, moves[i] = _row(
+            costs, starts[i] - starts[i - 1], hypothesis, numbers[word], starts[i]
+        )
     cuts = [0] * (wanted + 1)
     i, j = wanted, written
     cuts[i] = j
