@@ -44,3 +44,28 @@ def test_appendix(corpus, width, ffn, heads, tokens, name):
     assert (train.lr, train.warmup, train.warmup_init_lr) == (5e-4, 4000, 1e-7)
     assert (train.betas, train.clip, train.weight_decay) == ((0.9, 0.98), 0.0, 0.0)
     assert recipe.loss.label_smoothing == 0.1
+
+
+STARTERS = ["laptop", "one-gpu", "many-gpus"]
+
+
+@pytest.mark.parametrize("size", STARTERS)
+def test_starter_recipes_make_two_steps(size):
+    offline = config.load(RECIPES / "starter" / size / "offline.toml")
+    streaming = config.load(RECIPES / "starter" / size / "mma-il.toml")
+    assert (offline.policy.name, streaming.policy.name) == ("offline", "mma-il")
+    assert offline.data == streaming.data
+    assert offline.data.folder == f"work/{size}"
+    assert offline.model == streaming.model  # or its weights would not fit
+    assert streaming.train.init_from == f"runs/{size}/offline/final"
+    for recipe in (offline, streaming):
+        assert recipe.train.warmup + recipe.train.cooldown < recipe.train.updates
+        with torch.device("meta"):
+            model.build(recipe, 100, 100)
+
+
+@pytest.mark.parametrize("size", STARTERS)
+@pytest.mark.parametrize("step", ["offline", "mma-il"])
+def test_starter_recipes_say_how_to_start_them(size, step):
+    text = (RECIPES / "starter" / size / f"{step}.toml").read_text("utf-8")
+    assert f"recipes/starter/{size}/{step}.toml --out runs/{size}/{step}" in text
