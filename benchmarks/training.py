@@ -18,8 +18,9 @@ from torch import Tensor
 
 import simultan.model.attention as attention
 from simultan.config import Config, DataConfig, LossConfig, ModelConfig, PolicyConfig, TrainConfig
-from simultan.data.batching import Batch, Batches, Corpus
-from simultan.data.codec import load_codec
+from simultan.data.batching import Batch, Batches
+from simultan.data.codec import Codec
+from simultan.data.shards import Corpus
 from simultan.model import build
 from simultan.train.distributed import World
 from simultan.train.loop import fit
@@ -130,7 +131,7 @@ def measure_command(folder: str, system: str, updates: int) -> dict[str, float]:
     # every shape has been compiled and recorded by the last quarter
     command = json.loads(lines[-1])["tokens_per_second"]
     with World.open() as world:
-        codec = load_codec(folder)
+        codec = Codec.load(folder)
         sizes = len(codec.source_vocabulary), len(codec.target_vocabulary)
         step = Step(build(config, *sizes).to(world.device).train(), config, world)
         stream = iter(Batches(Corpus(folder), config.data))

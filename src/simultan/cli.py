@@ -101,6 +101,9 @@ def prepare_verb(
         Path | None, typer.Option(help="Where downloads are kept; ~/.cache/simultan.")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at a bad training pair.")] = False,
+    allow_undecodable: Annotated[
+        bool, typer.Option("--allow-undecodable", help="Even if over 5% is no UTF-8.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder.")] = False,
     seed: Annotated[int, typer.Option(help="Of BPE-dropout, --join and --asr.")] = 1,
 ) -> None:
@@ -112,7 +115,8 @@ def prepare_verb(
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from simultan.data.corpus import load_codec, prepare
+    from simultan.data.codec import Codec
+    from simultan.data.corpus import prepare
     from simultan.data.named import gather_pairs
 
     columns = TextColumn("{task.description:<32}"), BarColumn(), TimeElapsedColumn()
@@ -151,7 +155,8 @@ def prepare_verb(
             asr=asr,
             seed=seed,
             strict=strict,
-            codec=None if like is None else load_codec(like),
+            allow_undecodable=allow_undecodable,
+            codec=None if like is None else Codec.load(like),
             overwrite=overwrite,
             progress=show,
         )
@@ -537,8 +542,8 @@ def distill_verb(
     from simultan.streaming.distill import distill
 
     translator = simultan.load(model, device=device)
-    total = sum(1 for _ in islice(read_lines(source), first or None))
-    lines = islice(read_lines(source), first or None)
+    total = sum(1 for _ in islice(read_lines(source, "replace"), first or None))
+    lines = islice(read_lines(source, "replace"), first or None)
     with Progress(transient=True) as bar:
         task = bar.add_task("translating", total=total)
         written = distill(

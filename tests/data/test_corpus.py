@@ -3,14 +3,17 @@ import io
 import json
 import lzma
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from simultan.data import named as named_corpora
-from simultan.data.corpus import Codec, Corpus, load_codec, prepare
+from simultan.data.codec import Codec
+from simultan.data.corpus import prepare
 from simultan.data.named import NamedCorpus, gather_pairs, locate
-from simultan.data.sources import Skips, TextPair, read_pairs
+from simultan.data.shards import Corpus
+from simultan.data.sources import Skips, TextPair, language_of, read_lines, read_pairs
 from simultan.data.vocabulary import EOS, UNK
 
 SOURCE = ["a b c", "b c , d", "a a, b", "c d e", "a b"]
@@ -50,7 +53,7 @@ def test_shards_hold_what_the_codec_says(tmp_path, suffix, pipeline):
     prepared = prepare(
         tmp_path / "out", [train], valid, pipeline=pipeline, min_count=1, vocabulary=300
     )
-    codec = load_codec(tmp_path / "out")
+    codec = Codec.load(tmp_path / "out")
     assert (codec.pipeline.source_language, codec.pipeline.target_language) == ("en", "de")
     assert (codec.source_vocabulary is codec.target_vocabulary) == (pipeline != "words")
     corpus = Corpus(tmp_path / "out")
@@ -73,7 +76,7 @@ def test_shards_hold_what_the_codec_says(tmp_path, suffix, pipeline):
 def test_dropout_spells_the_same_sentences_anew_each_epoch(tmp_path):
     source = ["abcabc abcd, dcba", "abcd abcabc"] * 20
     prepare(tmp_path / "out", [pair(tmp_path, source, source)], bpe_dropout=0.4, samples=16)
-    corpus, codec = Corpus(tmp_path / "out"), load_codec(tmp_path / "out")
+    corpus, codec = Corpus(tmp_path / "out"), Codec.load(tmp_path / "out")
     epochs = [sentences(corpus, "source", epoch) for epoch in range(3)]
     for epoch in epochs:
         for ids, line in zip(epoch, source, strict=True):
@@ -90,7 +93,12 @@ def test_bad_training_pairs_are_counted_and_nothing_shifts(tmp_path):
     source = ["a b", "", "c d", b"\xff\xfe", "e f", "\u200b", "g " * 50, "i j", "k\u2028l\x85m"]
     target = ["1 2", "3", " \t", "4", b"\xc3\x28", "5", "6", "7 8\r", "9"]
     bad = pair(tmp_path, source, target)
-    prepared = prepare(tmp_path / "out", [bad], pipeline="words", min_count=1, max_length=20)
+    with pytest.raises(
+        ValueError, match=r"2 of 9 pairs are not valid UTF-8 \(train\.en:4, .*iconv"
+    ):
+        prepare(tmp_path / "out", [bad])
+    options = {"pipeline": "words", "min_count": 1, "max_length": 20, "allow_undecodable": True}
+    prepared = prepare(tmp_path / "out", [bad], **options)
     assert prepared.pairs["train"] == 3
     assert prepared.skipped == {
         "empty": {"count": 3, "first": ["train.en:2", "train.de:3", "train.en:6"]},
@@ -98,7 +106,7 @@ def test_bad_training_pairs_are_counted_and_nothing_shifts(tmp_path):
         "longer than 20 tokens": {"count": 1, "first": ["train.en:7"]},
     }
     assert json.loads((tmp_path / "out" / "prepared.json").read_text())["skipped"]
-    corpus, codec = Corpus(tmp_path / "out"), load_codec(tmp_path / "out")
+    corpus, codec = Corpus(tmp_path / "out"), Codec.load(tmp_path / "out")
     decoded = [
         [" ".join(getattr(codec, f"{side}_vocabulary").decode(ids)) for ids in rows]
         for side, rows in (
@@ -172,7 +180,7 @@ def test_settings_are_checked(tmp_path):
 
 def test_vocabularies_of_another_folder(tmp_path):
     prepare(tmp_path / "one", [pair(tmp_path)], pipeline="words", min_count=1)
-    codec = load_codec(tmp_path / "one")
+    codec = Codec.load(tmp_path / "one")
     other = pair(tmp_path, ["a new b"], ["x y"], stem="other")
     prepare(tmp_path / "two", [other], codec=codec)
     with pytest.raises(ValueError, match="needs a subword pipeline"):
@@ -285,3 +293,38 @@ def test_download_from_files_and_archives(tmp_path, monkeypatch):
     gather_pairs("mine", (), (), (), (None, None), (None, None), (), cache)  # nothing to fetch
     with pytest.raises(OSError, match=r"cannot be downloaded.*say --from FOLDER"):
         gather_pairs("mine", (), (), (), (None, None), (None, None), (), tmp_path / "fresh")
+
+
+def test_a_few_undecodable_pairs_are_left_out(tmp_path):
+    lines = [*["a b"] * 38, b"\xff", b"\xff"]  # 5%
+    prepared = prepare(tmp_path / "out", [pair(tmp_path, lines, ["x"] * 40)])
+    assert prepared.pairs["train"] == 38
+
+
+def test_a_vocabulary_that_cannot_be_so_small(tmp_path):
+    with pytest.raises(
+        ValueError, match="10 pieces: one of subwords has at least 261, of which 256"
+    ):
+        prepare(tmp_path / "out", [pair(tmp_path)], vocabulary=10)
+    assert prepare(tmp_path / "out", [pair(tmp_path)], vocabulary=261).vocabulary == (261, 261)
+
+
+def test_lines_are_read_by_one_rule(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("\ufeffone\x85two\r\n\nthree\r".encode() + b"\n\xff four")
+    with pytest.raises(ValueError, match=r"a\.txt, line 4: not valid UTF-8"):
+        list(read_lines(path))
+    assert list(read_lines(path, "replace")) == ["\ufeffone\x85two", "", "three", "\ufffd four"]
+    with lzma.open(tmp_path / "a.xz", "wb") as file:
+        file.write(b"one\ntwo\n")
+    assert list(read_lines(str(tmp_path / "a.xz"))) == ["one", "two"]
+    (tmp_path / "b.xz").write_bytes((tmp_path / "a.xz").read_bytes()[:-20])
+    with pytest.raises(ValueError, match=r"b\.xz: damaged after line"):
+        list(read_lines(tmp_path / "b.xz"))
+    with pytest.raises(OSError, match="not a regular file"):
+        list(read_lines(tmp_path))
+
+
+def test_the_language_of_a_file():
+    names = {"train.en.xz": "en", "a.src": "", "b.tgt.gz": "", "c.txt": "", "d.de": "de"}
+    assert {name: language_of(Path(name)) for name in names} == names

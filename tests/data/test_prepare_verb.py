@@ -1,7 +1,8 @@
 from typer.testing import CliRunner
 
 from simultan.cli import app
-from simultan.data.corpus import Corpus, load_codec
+from simultan.data.codec import Codec
+from simultan.data.shards import Corpus
 
 
 def run(*arguments):
@@ -28,7 +29,7 @@ def test_prepare(tmp_path):
     assert result.exit_code == 0, result.output
     assert "left out: 10 pairs, empty (a.en:2" in result.output
     assert Corpus(tmp_path / "out").weights == [(10, 1.0), (10, 2.5)]
-    assert load_codec(tmp_path / "out").pipeline.target_language == "de"
+    assert Codec.load(tmp_path / "out").pipeline.target_language == "de"
     again = run(*text, "--out", tmp_path / "two", "--like", tmp_path / "out")
     assert again.exit_code == 0, again.output
     assert (tmp_path / "two" / "vocabulary.source.json").read_bytes() == (

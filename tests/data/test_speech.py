@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from simultan.cli import app
-from simultan.data.corpus import Corpus, load_codec, prepare
+from simultan.data.codec import Codec
+from simultan.data.corpus import prepare
+from simultan.data.shards import Corpus
 from simultan.data.sources import TextPair
 from simultan.data.speech import LONGEST_RUN, Speech, as_recognised, read_documents
 
@@ -115,7 +117,7 @@ def test_prepare_joins_within_documents(tmp_path: Path) -> None:
     stored = json.loads((tmp_path / "first" / "prepared.json").read_text())
     assert stored["speech"] == made.speech
     assert stored["settings"]["join"] == 1.0
-    corpus, codec = Corpus(tmp_path / "first"), load_codec(tmp_path / "first")
+    corpus, codec = Corpus(tmp_path / "first"), Codec.load(tmp_path / "first")
     row = corpus.target.rows([0], int(corpus.target.lengths()[0]))[0]  # type: ignore[arg-type]
     assert codec.decode_target(row.tolist()).startswith("That, no0. That, no1.")
 

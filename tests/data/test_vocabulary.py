@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simultan.data.codec import Codec, load_codec
+from simultan.data.codec import Codec
 from simultan.data.text import MARKER, Pipeline
 from simultan.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary, units
 
@@ -152,7 +152,7 @@ def test_load_errors(tmp_path):
 def test_codec(tmp_path, name):
     codec = Codec(Pipeline(name, "en", "de"), BPE, BPE)
     codec.save(tmp_path)
-    loaded = load_codec(tmp_path)
+    loaded = Codec.load(tmp_path)
     assert loaded.source_vocabulary is loaded.target_vocabulary
     assert loaded.pipeline == codec.pipeline
     text = "The house, (a mouse).  ▁\x00"
@@ -166,7 +166,7 @@ def test_codec(tmp_path, name):
 
 def test_codec_errors(tmp_path):
     with pytest.raises(OSError, match="neither a prepared corpus nor a model"):
-        load_codec(tmp_path)
+        Codec.load(tmp_path)
     (tmp_path / "pipeline.json").write_text('{"nome": "bpe"}')
     with pytest.raises(ValueError, match="not a pipeline"):
-        load_codec(tmp_path)
+        Codec.load(tmp_path)

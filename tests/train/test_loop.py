@@ -26,8 +26,9 @@ from simultan.config import (
     PolicyConfig,
     TrainConfig,
 )
-from simultan.data.batching import Batch, Batches, Corpus
+from simultan.data.batching import Batch, Batches
 from simultan.data.corpus import prepare
+from simultan.data.shards import Corpus
 from simultan.data.sources import TextPair
 from simultan.data.toy import write_toy
 from simultan.model import build

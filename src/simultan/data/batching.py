@@ -22,7 +22,7 @@ from simultan.config import ConfigError, DataConfig
 from simultan.data.shapes import Shapes, choose_shapes
 from simultan.data.shards import Corpus
 
-__all__ = ["Batch", "Batches", "Corpus", "Place"]
+__all__ = ["Batch", "Batches", "Place"]
 
 Ints = NDArray[Any]
 
@@ -68,9 +68,9 @@ class Epoch:
 class Batches:
     """The batches of a corpus for one process, for ever or for a number of epochs.
 
-    Iterating goes on where the last iteration stopped. `state()` is the place after the last
+    Iterating continues where the last iteration stopped. `state()` is the place after the last
     batch that was handed out, the same on every process at the same step, and `resume(state)`
-    goes there. A pair of a source with weight 2.5 is seen twice an epoch, and half of them,
+    returns to it. A pair of a source with weight 2.5 is seen twice an epoch, and half of them,
     drawn anew each epoch, thrice. A full batch has one of at most `data.shapes` shapes; the pairs
     that do not fill a batch move on to the next larger shape, so that only the last batch of
     an epoch has fewer rows.
@@ -103,6 +103,7 @@ class Batches:
                 f"{corpus.folder}: no {corpus.split} pair has at most {self._longest} tokens a"
                 " side; raise data.max_length or data.batch_tokens"
             )
+        self.left_out = int((~fits).sum())  # pairs that are too long
         source, target = source[fits], target[fits]
         # Many batches to a shape, or most of them would be incomplete.
         full = np.maximum(source, target).sum() / config.batch_tokens
@@ -111,6 +112,16 @@ class Batches:
             tops = int(source.max()), int(target.max())
         limit = int(min(config.shapes, max(1, full // 4)))
         self.shapes: Shapes = choose_shapes(source, target, config.batch_tokens, step, limit, tops)
+
+    def describe_left_out(self) -> str:
+        """One line about the pairs that are too long; empty if there are none."""
+        if not self.left_out:
+            return ""
+        pairs = len(self.corpus.source)
+        return (
+            f"{self.left_out:,} of {pairs:,} pairs ({self.left_out / pairs:.1%}) are left out: a"
+            f" side has more than {self._longest} tokens (data.max_length)"
+        )
 
     # -- the order of things
 
@@ -169,14 +180,6 @@ class Batches:
 
     def resume(self, state: dict[str, int]) -> None:
         self._place = Place(state["epoch"], state["batch"])
-
-    def seek(self, number: int) -> None:
-        """Go to a batch by its number in the whole stream (of all processes together)."""
-        epoch = 0
-        while number >= len(self.plan(epoch).batches):
-            number -= len(self.plan(epoch).batches)
-            epoch += 1
-        self._place = Place(epoch, number)
 
     def __len__(self) -> int:
         """Batches of all processes in the current epoch."""

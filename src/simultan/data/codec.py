@@ -9,10 +9,10 @@ from pathlib import Path
 from simultan.data.text import Pipeline
 from simultan.data.vocabulary import EOS, Vocabulary
 
-__all__ = ["Codec", "load_codec"]
+__all__ = ["Codec"]
 
 _CACHED_WORDS = 200_000
-_LONGEST_CACHED = 64
+_LONGEST_CACHED = 64  # characters; longer words are rare and must not fill the cache
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Codec:
 
     @classmethod
     def load(cls, folder: str | Path) -> Codec:
+        """The codec of a prepared corpus or of a model folder."""
         folder = Path(folder)
         path = folder / "pipeline.json"
         try:
@@ -73,8 +74,3 @@ class Codec:
         source = Vocabulary.load(paths[0])
         joint = paths[1].exists() and paths[0].read_bytes() == paths[1].read_bytes()
         return cls(pipeline, source, source if joint else Vocabulary.load(paths[1]))
-
-
-def load_codec(folder: str | Path) -> Codec:
-    """The codec of a prepared corpus or of a model folder."""
-    return Codec.load(folder)

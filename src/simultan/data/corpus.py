@@ -13,20 +13,20 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simultan.data.codec import Codec, load_codec
+from simultan.data.codec import Codec
 from simultan.data.index import END, Index, Split, keep, read_split, select
-from simultan.data.shards import Corpus, Pieces, write_side
+from simultan.data.shards import Pieces, write_side
 from simultan.data.sources import Progress, Skips, TextPair, language_of
 from simultan.data.speech import Speech
 from simultan.data.text import Pipeline, PipelineName, normalise
-from simultan.data.vocabulary import EOS, Vocabulary
+from simultan.data.vocabulary import EOS, SMALLEST_BPE, Vocabulary
 
-__all__ = ["Codec", "Corpus", "Prepared", "load_codec", "prepare"]
+__all__ = ["Prepared", "prepare"]
 
 _SIZES = {"bpe": 8_000, "moses-bpe": 32_000}
 # what a careless reader might take for the end of a line inside one
@@ -53,21 +53,42 @@ def prepare(
     valid: TextPair | None = None,
     test: TextPair | None = None,
     *,
-    pipeline: PipelineName = "bpe",
-    vocabulary: int | None = None,
-    joint: bool | None = None,
-    min_count: int = 5,
-    bpe_dropout: float = 0.0,
-    samples: int = 8,
-    max_length: int = 1024,
-    source_language: str = "",
-    target_language: str = "",
-    join: float = 0.0,
-    asr: float = 0.0,
-    seed: int = 1,
-    strict: bool = False,
+    pipeline: Annotated[
+        PipelineName, "Split text into whole words, Moses tokens and BPE, or BPE alone."
+    ] = "bpe",
+    vocabulary: Annotated[
+        int | None,
+        "Learn this many pieces. bpe: 8000 by default, moses-bpe: 32000, words: no limit.",
+        "<N>",
+    ] = None,
+    joint: Annotated[
+        bool | None,
+        "Learn one vocabulary or two. words: two by default, others: one.",
+        "--joint/--separate",
+    ] = None,
+    min_count: Annotated[int, "Treat rarer words as unknown. For words only.", "<N>"] = 5,
+    bpe_dropout: Annotated[float, "Leave out each BPE merge with this chance.", "<P>"] = 0.0,
+    samples: Annotated[int, "Keep this many segmentations of a word with dropout.", "<N>"] = 8,
+    max_length: Annotated[int, "Leave out training pairs of more tokens.", "<N>"] = 1024,
+    source_language: Annotated[
+        str, "Name the source language, if its file's name does not.", "<CODE>"
+    ] = "",
+    target_language: Annotated[
+        str, "Name the target language, if its file's name does not.", "<CODE>"
+    ] = "",
+    join: Annotated[
+        float, "Join this share of the pairs, two to four of one document.", "<SHARE>"
+    ] = 0.0,
+    asr: Annotated[
+        float, "Take case, punctuation or both from this share of the sources.", "<SHARE>"
+    ] = 0.0,
+    seed: Annotated[int, "Draw BPE-dropout, --join and --asr from this seed.", "<N>"] = 1,
+    strict: Annotated[bool, "Stop at the first bad training pair."] = False,
+    allow_undecodable: Annotated[
+        bool, "Continue even if more than 5% of the pairs are not valid UTF-8."
+    ] = False,
     codec: Codec | None = None,
-    overwrite: bool = False,
+    overwrite: Annotated[bool, "Replace a prepared folder."] = False,
     progress: Progress | None = None,
 ) -> Prepared:
     """Read parallel text, learn vocabularies (or take those of `codec`), write the folder.
@@ -85,6 +106,11 @@ def prepare(
         raise ValueError("BPE-dropout lies in [0, 1) and needs at least two samples")
     if bpe_dropout and not subword:
         raise ValueError("BPE-dropout needs a subword pipeline: bpe or moses-bpe")
+    if codec is None and subword and vocabulary is not None and vocabulary < SMALLEST_BPE:
+        raise ValueError(
+            f"a vocabulary of {vocabulary} pieces: one of subwords has at least {SMALLEST_BPE}, of"
+            " which 256 are bytes"
+        )
     if any(not pair.weight > 0 for pair in train):
         raise ValueError("a weight must be more than 0")
     if out.exists() and any(out.iterdir()) and not overwrite:
@@ -105,6 +131,8 @@ def prepare(
     skips = {"train": Skips(strict)}
     speech = Speech(join, asr, seed)
     splits["train"] = read_split(train, skips["train"], report, speech=speech)
+    if not allow_undecodable:
+        skips["train"].check_encoding()
     for name, pair in (("valid", valid), ("test", test)):
         if pair is not None:
             splits[name] = read_split([pair], Skips(strict=True), report, keep_text=True)
@@ -183,7 +211,10 @@ def _tokenise(
     tokens: Callable[[str], list[str]],
     report: Progress,
 ) -> dict[str, list[str]]:
-    """Distinct raw word -> the vocabulary's words in it; nothing for one of invisible signs."""
+    """For each distinct raw word, the words of the vocabulary that it holds.
+
+    A word of invisible characters holds none.
+    """
     report(f"tokenising {side}", 0.0)
     table: dict[str, list[str]] = {}
     for split in splits.values():

@@ -9,10 +9,14 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 __all__ = ["Progress", "Skips", "TextPair", "language_of", "open_text", "read_lines", "read_pairs"]
 
 _PLACES = 5  # examples kept of each kind of skipped pair
+UNDECODABLE = "not valid UTF-8"
+MOST_UNDECODABLE = 0.05  # share of pairs
+_NAMES = {"txt", "src", "tgt", "trg", "ref", "hyp"}  # endings that name no language
 Progress = Callable[[str, float], None]  # what is being done, fraction done
 
 
@@ -33,6 +37,7 @@ class Skips:
     """Pairs that were left out, counted by reason, with the first places of each."""
 
     strict: bool = False  # raise at the first one instead
+    seen: int = 0  # all pairs that were read
     counts: dict[str, int] = field(default_factory=dict)
     places: dict[str, list[str]] = field(default_factory=dict)
 
@@ -43,6 +48,16 @@ class Skips:
         places = self.places.setdefault(reason, [])
         if len(places) < _PLACES:
             places.append(f"{path.name}:{line}")
+
+    def check_encoding(self) -> None:
+        """Refuse text of which so much cannot be read that its encoding must be another one."""
+        lost = self.counts.get(UNDECODABLE, 0)
+        if lost > MOST_UNDECODABLE * self.seen:
+            places = ", ".join(self.places[UNDECODABLE])
+            raise ValueError(
+                f"{lost:,} of {self.seen:,} pairs are {UNDECODABLE} ({places}, ...): convert the"
+                " text (iconv -f LATIN1 -t UTF-8), or say --allow-undecodable to leave them out"
+            )
 
 
 def read_pairs(
@@ -66,6 +81,7 @@ def read_pairs(
             if not left or not right:
                 break
             number += 1
+            skips.seen += 1
             if progress is not None and number % 20_000 == 0:
                 progress(f"reading {pair.source.name}", raw.tell() / size)
             path = pair.source
@@ -74,7 +90,7 @@ def read_pairs(
                 path = pair.target
                 two = right.rstrip(b"\r\n").decode("utf-8")
             except UnicodeDecodeError:
-                skips.add("not valid UTF-8", path, number)
+                skips.add(UNDECODABLE, path, number)
                 continue
             if not one or one.isspace():
                 skips.add("empty", pair.source, number)
@@ -106,11 +122,21 @@ def read_pairs(
         )
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of one text, without their ends; bytes that are no UTF-8 are replaced."""
-    with open_text(path) as (stream, _):
-        for line in stream:
-            yield line.rstrip(b"\r\n").decode("utf-8", "replace")
+def read_lines(path: str | Path, errors: Literal["strict", "replace"] = "strict") -> Iterator[str]:
+    """The lines of one text, without their ends; only a line feed ends a line.
+
+    Bytes that are not UTF-8 are an error, or are replaced by a sign for them.
+    """
+    number = 0
+    try:
+        with open_text(Path(path)) as (stream, _):
+            for line in stream:
+                number += 1
+                yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", errors)
+    except (EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}: damaged after line {number} ({error})") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}, line {number}: {UNDECODABLE}") from error
 
 
 class open_text:
@@ -121,7 +147,10 @@ class open_text:
 
     def __enter__(self) -> tuple[io.BufferedIOBase, io.BufferedReader]:
         if not self._path.is_file():
-            raise FileNotFoundError(f"{self._path}: no such file")
+            there = self._path.exists()
+            raise FileNotFoundError(
+                f"{self._path}: {'not a regular file' if there else 'no such file'}"
+            )
         self._raw = open(self._path, "rb")
         if self._path.suffix == ".xz":
             return io.BufferedReader(lzma.LZMAFile(self._raw), 1 << 20), self._raw
@@ -140,4 +169,4 @@ def _count(stream: io.BufferedIOBase) -> int:
 def language_of(path: Path) -> str:
     """train.en.xz -> en."""
     ending = Path(path.name.removesuffix(".xz").removesuffix(".gz")).suffix[1:]
-    return ending if 2 <= len(ending) <= 3 and ending.isalpha() and ending != "txt" else ""
+    return ending if 2 <= len(ending) <= 3 and ending.isalpha() and ending not in _NAMES else ""

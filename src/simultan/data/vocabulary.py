@@ -27,9 +27,8 @@ SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 _FIRST_BYTE = len(SPECIAL)
 _FIRST_PIECE = _FIRST_BYTE + len(BYTES)
+SMALLEST_BPE = _FIRST_PIECE + 1  # the marker of a word's end, too
 _ENTITY = re.compile(r"&(?:[a-zA-Z]+|#[0-9]+);")
-_CACHED_WORDS = 200_000
-_LONGEST_CACHED = 64  # characters; longer words are rare and must not fill the cache
 _LEARNING_WORDS = 20_000_000  # BPE is learnt on counts scaled down to this many words
 _RARE_CHARACTER = 5  # characters seen less often are spelled in bytes
 
@@ -81,7 +80,6 @@ class Vocabulary:
         self._ids = {piece: id for id, piece in enumerate(self.pieces)}
         if len(self._ids) != len(self.pieces):
             raise ValueError("a vocabulary holds each piece once")
-        self._cache: dict[str, list[int]] = {}
         self._model: models.BPE | None = None
         if self.merges is not None:
             if tuple(self.pieces[_FIRST_BYTE:_FIRST_PIECE]) != BYTES:
@@ -130,7 +128,7 @@ class Vocabulary:
         tokenizer = Tokenizer(models.BPE(byte_fallback=True))
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         trainer = trainers.BpeTrainer(
-            vocab_size=max(size, _FIRST_PIECE + 1),
+            vocab_size=max(size, SMALLEST_BPE),
             min_frequency=2,
             special_tokens=[*SPECIAL, *BYTES],
             initial_alphabet=sorted({*alphabet, MARKER}),
@@ -166,22 +164,14 @@ class Vocabulary:
 
     def encode_word(self, word: str) -> list[int]:
         """The ids of one word, without end of sequence; an empty word has none."""
-        ids = self._cache.get(word)
-        if ids is None:
-            ids = self._encode(word)
-            if len(word) <= _LONGEST_CACHED and len(self._cache) < _CACHED_WORDS:
-                self._cache[word] = ids
-        return list(ids)
-
-    def encode(self, words: Sequence[str]) -> list[int]:
-        """The ids of words, one after the other."""
-        return [id for word in words for id in self.encode_word(word)]
-
-    def _encode(self, word: str) -> list[int]:
         if self._model is None:
             id = self._ids.get(word, UNK)
             return [id if id > UNK else UNK] if word else []
         return [token.id for unit in _marked(word) for token in self._model.tokenize(unit)]
+
+    def encode(self, words: Sequence[str]) -> list[int]:
+        """The ids of words, one after the other."""
+        return [id for word in words for id in self.encode_word(word)]
 
     def sample_word(self, word: str, dropout: float, random: random.Random) -> list[int]:
         """BPE-dropout: the word's pieces when each merge is left out with this probability."""

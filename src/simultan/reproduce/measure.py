@@ -18,7 +18,8 @@ import torch
 import simultan
 from simultan import checkpoint, losses
 from simultan.config import DataConfig
-from simultan.data.batching import Batches, Corpus
+from simultan.data.batching import Batches
+from simultan.data.shards import Corpus
 from simultan.evaluation.evaluate import translate_set
 from simultan.evaluation.instances import Instance, read_lines, read_log, write_log
 from simultan.evaluation.scores import score

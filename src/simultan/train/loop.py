@@ -23,8 +23,9 @@ import torch
 from simultan import checkpoint, losses
 from simultan import model as models
 from simultan.config import Config
-from simultan.data.batching import Batch, Batches, Corpus
+from simultan.data.batching import Batch, Batches
 from simultan.data.codec import Codec
+from simultan.data.shards import Corpus
 from simultan.latency import find_metric
 from simultan.model import TranslationModel
 from simultan.train import optim
@@ -141,6 +142,8 @@ class Run:
         self.journal = None
         if world.first:
             self.journal = Journal(folder, config.train, self.update, tensorboard)
+            if text := self.batches.describe_left_out():
+                self.journal.say(text)
         self._clock, self._pace, self._logged = time.perf_counter(), 0.0, self.update
 
     def __enter__(self) -> Run:
