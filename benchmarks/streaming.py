@@ -118,9 +118,9 @@ def sentences(count: int, words: int) -> list[list[str]]:
 
 def stream(translator: Translator, words: Sequence[str]) -> list[int]:
     """Our session, word by word."""
-    session = translator.session()
+    session = translator.session(segment=False)
     tokens: list[int] = []
-    session.on_token = lambda row, token, heads: tokens.append(token)
+    session.on_token = lambda choice: tokens.append(choice.token)
     for word in words:
         session.feed(word)
     session.finish()
@@ -355,7 +355,7 @@ class Benchmark:
     def stream(self) -> None:
         """A windowed model that never stops: cost of a word, memory and cache at both ends."""
         print(f"a stream of {self.words:,} words (window {WINDOWED.window}, small model)")
-        session = self.translator(diagonal_model(WINDOWED, None)).session()
+        session = self.translator(diagonal_model(WINDOWED, None)).session(segment=False)
         words = [word for row in sentences(50, 20) for word in row]
         marks = {min(1_000, self.words // 2): 0.0, self.words: 0.0}
         costs: list[float] = []
@@ -377,11 +377,12 @@ class Benchmark:
             (f"word {self.words:,} / word {min(marks):,}: cost", last / first, "~ 1")
         )
         self.ratios.append(("the same: memory", sizes[1] / sizes[0], "~ 1"))
-        assert session.state.decoder.length[0] > 0.99 * self.words
+        assert session.decider.backend.state.length[0] > 0.99 * self.words
 
 
 def slots(session: Session) -> int:
-    decoder, encoder = session.state.decoder, session.state.encoder
+    state = session.decider.backend.state
+    decoder, encoder = state.decoder, state.encoder
     caches = (encoder.cache, decoder.source, decoder.selection, decoder.target)
     return sum(cache.capacity for cache in caches if cache is not None)
 

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +14,7 @@ from simultan import cli
 from simultan.data.codec import Codec
 from simultan.data.text import Pipeline
 from simultan.data.vocabulary import SPECIAL, Vocabulary
+from simultan.streaming.translator import Translation
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -40,19 +40,19 @@ class Echo:
         vocabulary = Vocabulary([*SPECIAL, "one", "two", "three", "four", "five"])
         self.codec = Codec(Pipeline("words"), vocabulary, vocabulary)
 
-    def translate(self, sentences: Sequence[str], **_: object) -> list[SimpleNamespace]:
+    def translate(self, sentences: Sequence[str], *_: object, **__: object) -> list[Translation]:
         out = []
         for sentence in sentences:
             words = sentence.split()
             delays = [i + 1 for i in range(len(words))]
             out.append(
-                SimpleNamespace(
+                Translation(
                     words=words,
                     delays=delays,
                     elapsed=[0.01 * d for d in delays],
                     tokens=self.codec.encode_target(sentence)[:-1],
                     token_delays=delays,
-                    heads=[[[d]] for d in delays],
+                    token_heads=[[[d]] for d in delays],
                 )
             )
         return out

@@ -189,7 +189,7 @@ def test_a_closed_pipe(command: list[str]) -> None:
     [
         (("--threshold", "2"), "between 0 and 1"),
         (("--k", "0"), "at least 1"),
-        (("--rule", "wait-k:2"), "needs an offline model"),
+        (("--rule", "wait-k:2"), "this model's policy is wait-k; it takes k=3"),
     ],
 )
 def test_bad_settings_are_one_line(

@@ -21,7 +21,7 @@ CHAIN = [  # a layer imports itself and the layers below it; siblings do not imp
 ]
 DEPTH = {name: depth for depth, layer in enumerate(CHAIN) for name in layer}
 # what simultan/__init__.py gives away: the only file outside the chain, and no lower than streaming
-PUBLIC = {"load", "Session", "expected_alignment", "expected_attention"}
+PUBLIC = {"load", "Session", "Decoding", "__version__", "expected_alignment", "expected_attention"}
 OWNERS = {  # module: the only places of ours that may import it
     "fastapi": "server",
     "starlette": "server",

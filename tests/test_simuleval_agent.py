@@ -72,7 +72,7 @@ def make_log(sentences: int) -> list[Instance]:
                 source=" ".join(source),
                 source_length=len(source),
                 source_tokens=source,  # ours; SimulEval must pass it over
-                heads=[[[delay]] for delay in delays],
+                token_heads=[[[delay]] for delay in delays],
             )
         )
     return log

@@ -166,7 +166,7 @@ def failures(path: Path, translator: Translator) -> str:
     """What goes wrong, in the model's own words: a list of {source, meaning, reason} is given."""
     parts = []
     for entry in json.loads(path.read_text(encoding="utf-8")):
-        written = " ".join(translator.translate([entry["source"]])[0].words)
+        written = translator.translate([entry["source"]])[0].text
         parts.append(
             f"- *{entry['source']}*\n  **{written}**\n"
             f"  Meant: {entry['meaning']} {entry['reason']}\n"

@@ -26,6 +26,7 @@ from simultan.data.speech import as_recognised
 from simultan.evaluation.evaluate import evaluate
 from simultan.evaluation.instances import read_log
 from simultan.evaluation.quality import measure as quality
+from simultan.streaming.decoding import Decoding
 from simultan.streaming.lags import Lags
 
 SELECTION = "newstest2013"
@@ -74,7 +75,13 @@ class Measurer:
         shown = "-".join(f"{key}{value}" for key, value in setting.items()) or "greedy"
         log = self.out / "logs" / f"{self.system}.{self.stored}.{name}.{shown}{'.asr' * spoken}"
         scores = evaluate(
-            self.translator, sources, references, log, rows=self.rows, system=self.system, **setting
+            self.translator,
+            sources,
+            references,
+            log,
+            Decoding(**setting),
+            rows=self.rows,
+            system=self.system,
         )
         record = {"system": self.system, "stored": self.stored, "set": name, "spoken": spoken}
         record |= {"every": every, **setting, **scores.flat()}

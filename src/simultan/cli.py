@@ -24,6 +24,9 @@ Quantization = Literal["int8"]
 StoredWeights = Literal["float32", "float16", "int8"]
 CaptionLayout = Literal["reading", "instant"]
 QualityName = Literal["bleu", "bleu_lowercased", "chrf"]
+Threshold = Annotated[
+    float | None, typer.Option(help="Learned policies: lower is faster; 0.5 unless given.")
+]
 Lag = Annotated[
     float | None,
     typer.Option(help="Instead of a threshold: words to stay behind, if the model was measured."),
@@ -212,7 +215,7 @@ def translate_verb(
     lines: Annotated[
         bool, typer.Option("--lines", help="A line is a sentence; else full stops end one.")
     ] = False,
-    threshold: Annotated[float, typer.Option(help="Lower is faster; of learned policies.")] = 0.5,
+    threshold: Threshold = None,
     lag: Lag = None,
     k: Annotated[int | None, typer.Option(help="wait-k models: another k, in tokens.")] = None,
     rule: Annotated[
@@ -241,16 +244,17 @@ def translate_verb(
 
     import simultan
     from simultan import display
+    from simultan.streaming.decoding import Decoding
 
     words = display.read_words(0, pace)
     if url:
         if model or lines or k is not None or rule is not None or lag is not None:
             raise ValueError("--url asks a server: without a model, --lines, --k, --rule and --lag")
-        events = display.translate_remotely(url, words, threshold, token)
+        events = display.translate_remotely(url, words, threshold or 0.5, token)
     else:
         translator = simultan.load(model or _default_model(), quantize=quantize)
-        threshold = _threshold(model or _default_model(), threshold, lag)
-        session = translator.session(threshold=threshold, k=k, rule=rule, segment=not lines)
+        decoding = Decoding(threshold=threshold, lag=lag, k=k, agent=rule)
+        session = translator.session(decoding, segment=not lines)
         events = display.translate(session, words, lines)
     try:
         if show:
@@ -271,7 +275,7 @@ def demo_verb(
         Path | None, typer.Option(help="What is said; a short German talk if not given.")
     ] = None,
     pace: Annotated[float, typer.Option(min=0, help="Words a second; 0: no waiting.")] = 2.5,
-    threshold: Annotated[float, typer.Option(help="Lower is faster; of learned policies.")] = 0.5,
+    threshold: Threshold = None,
     lag: Lag = None,
     svg: Annotated[Path | None, typer.Option(help="Save the picture, too.")] = None,
 ) -> None:
@@ -284,11 +288,11 @@ def demo_verb(
 
     import simultan
     from simultan import display
+    from simultan.streaming.decoding import Decoding
 
     path = text or Path(__file__).with_name("talk.de.txt")
     translator = simultan.load(model or _default_model())
-    threshold = _threshold(model or _default_model(), threshold, lag)
-    session = translator.session(threshold=threshold, segment=True)
+    session = translator.session(Decoding(threshold=threshold, lag=lag))
     tally = display.Tally()
     events: list[tuple[str, Event]] = []
     descriptor = os.open(path, os.O_RDONLY)
@@ -325,7 +329,7 @@ def captions_verb(
         CaptionLayout,
         typer.Option(help="Phrases to be read at ease, or every word as soon as it is there."),
     ] = "reading",
-    threshold: Annotated[float, typer.Option(help="Lower is faster; of learned policies.")] = 0.5,
+    threshold: Threshold = None,
     lag: Lag = None,
     computing: Annotated[
         float, typer.Option(min=0, help="Seconds assumed to compute a written word.")
@@ -352,6 +356,7 @@ def captions_verb(
     from simultan.captions import speak, translate, written
     from simultan.layout import lay_out
     from simultan.layout import measure as readability
+    from simultan.streaming.decoding import Decoding
 
     if not speed > 0:
         raise ValueError(f"--speed {speed}: it must be more than 0")
@@ -360,8 +365,7 @@ def captions_verb(
         raise ValueError(f"--out {out}: this is the file to be read; write to another one")
     kind = cues.format_of(captions if out is None else out)
     translator = simultan.load(model or _default_model(), quantize=quantize)
-    threshold = _threshold(model or _default_model(), threshold, lag)
-    session = translator.session(threshold=threshold, segment=True)
+    session = translator.session(Decoding(threshold=threshold, lag=lag))
     wait = display.timer(speed) if live else None
     stream = translate(session, spoken, None if measure or live else computing, wait)
     if live:
@@ -539,6 +543,7 @@ def distill_verb(
 
     import simultan
     from simultan.data.sources import read_lines
+    from simultan.streaming.decoding import Decoding
     from simultan.streaming.distill import distill
 
     translator = simultan.load(model, device=device)
@@ -547,7 +552,12 @@ def distill_verb(
     with Progress(transient=True) as bar:
         task = bar.add_task("translating", total=total)
         written = distill(
-            translator, lines, out, rows=rows, beam=beam, progress=lambda n: bar.advance(task, n)
+            translator,
+            lines,
+            out,
+            Decoding(beam=beam) if beam > 1 else Decoding(),
+            rows=rows,
+            progress=lambda n: bar.advance(task, n),
         )
     typer.echo(f"{out}: {written:,} lines")
 
@@ -559,7 +569,7 @@ def evaluate_verb(
     reference: Annotated[Path, typer.Option(help="Its translation, line by line.")],
     out: Annotated[Path, typer.Option(help="Folder for instances.log and scores.json.")],
     rows: Annotated[int, typer.Option(min=1, help="Sentences translated side by side.")] = 32,
-    threshold: Annotated[float, typer.Option(help="A head stops where p is above it.")] = 0.5,
+    threshold: Threshold = None,
     lag: Lag = None,
     k: Annotated[int | None, typer.Option(help="wait-k models: another k, in tokens.")] = None,
     rule: Annotated[
@@ -568,7 +578,9 @@ def evaluate_verb(
             help="Offline models: wait-k:K, static:S,N, wait-if-worse:S,N or wait-if-diff:S,N."
         ),
     ] = None,
-    beam: Annotated[int, typer.Option(help="Offline models: beams of the search.")] = 1,
+    beam: Annotated[
+        int | None, typer.Option(help="Offline models: beams of a search over whole sentences.")
+    ] = None,
     quantize: Annotated[
         Quantization | None, typer.Option(help="Round the weights: faster on a CPU.")
     ] = None,
@@ -585,6 +597,7 @@ def evaluate_verb(
     from simultan.evaluation.evaluate import evaluate
     from simultan.evaluation.instances import read_lines
     from simultan.model import memory
+    from simultan.streaming.decoding import Decoding
 
     sources, references = read_lines(source), read_lines(reference)
     memory.keep()
@@ -597,10 +610,7 @@ def evaluate_verb(
             references,
             out,
             rows=rows,
-            threshold=_threshold(model, threshold, lag),
-            k=k,
-            rule=rule,
-            beam=beam,
+            decoding=Decoding(threshold=threshold, lag=lag, k=k, agent=rule, beam=beam),
             tokenized=tokenized,
             latency_unit=latency_unit,
             words_per_second=words_per_second,

@@ -14,6 +14,7 @@ from simuleval.agents import TextToTextAgent
 from simuleval.agents.actions import Action, ReadAction, WriteAction
 
 import simultan
+from simultan.streaming.decoding import DEFAULT, Decoding
 from simultan.streaming.session import Write
 
 __all__ = ["Agent"]
@@ -25,7 +26,10 @@ class Agent(TextToTextAgent):
 
     def __init__(self, args: Namespace) -> None:
         self.translator = simultan.load(args.model)
-        self.threshold = args.threshold
+        short = Decoding(threshold=args.threshold, lag=args.lag, k=args.k)
+        if short != DEFAULT and args.decoding:
+            raise ValueError(f"--decoding {args.decoding} and {short}: choose one of them")
+        self.decoding = Decoding.parse(args.decoding) if args.decoding else short
         super().__init__(args)  # calls reset()
 
     @staticmethod
@@ -33,13 +37,18 @@ class Agent(TextToTextAgent):
         """The agent's own options."""
         parser.add_argument("--model", required=True, help="a model's folder or name")
         parser.add_argument(
-            "--threshold", type=float, default=0.5, help="a head stops where p is above it"
+            "--decoding",
+            default="",
+            help="how to decode: threshold=0.5, lag=4, k=3, wait-k:3, agreement:2, ...",
         )
+        parser.add_argument("--threshold", type=float, help="the same as --decoding threshold=...")
+        parser.add_argument("--lag", type=float, help="the same as --decoding lag=...")
+        parser.add_argument("--k", type=int, help="the same as --decoding k=...")
 
     def reset(self) -> None:
         """Begin a new sentence."""
         super().reset()
-        self.session = self.translator.session(threshold=self.threshold)
+        self.session = self.translator.session(self.decoding, segment=False)
         self.fed = 0
 
     def policy(self) -> Action:

@@ -93,7 +93,7 @@ def test_words_come_before_the_sentence_is_over(open_page: Opener, translator: T
 
 def lagging(translator: Translator, threshold: float) -> tuple[list[str], float]:
     """What a session of this threshold writes, and its AL."""
-    session = translator.session(threshold=threshold, segment=True)
+    session = translator.session(f"threshold={threshold}")
     events = [*session.feed(SENTENCE), *session.finish()]
     found = [(event.text, event.delay) for event in events if isinstance(event, Write)]
     lag = latency.average_lagging(
@@ -148,9 +148,9 @@ def test_slider_in_words(open_page: Opener, translator: Translator) -> None:
 
 def test_slider_in_mid_sentence(open_page: Opener, translator: Translator) -> None:
     half = "now the young dog sees "
-    session = translator.session(threshold=0.5, segment=True)
+    session = translator.session("threshold=0.5")
     events = session.feed(half)
-    session.set_threshold(0.95)
+    session.set_decoding("threshold=0.95")
     events += [*session.feed(SENTENCE.removeprefix(half)), *session.finish()]
     changed = [(event.text, event.delay) for event in events if isinstance(event, Write)]
     result = translator.translate([SENTENCE])[0]

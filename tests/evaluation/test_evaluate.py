@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -16,21 +15,11 @@ from simultan.evaluation import quality
 from simultan.evaluation.evaluate import evaluate
 from simultan.evaluation.instances import read_log, with_texts, write_log, write_text
 from simultan.evaluation.scores import score
+from simultan.streaming.decoding import DEFAULT, Decoding
+from simultan.streaming.translator import Translation, Translator
 
 
-@dataclass
-class Spoken:
-    """A translation as the streaming package hands it out."""
-
-    words: list[str]
-    delays: list[int]
-    elapsed: list[float]
-    tokens: list[int]
-    token_delays: list[int]
-    heads: list[list[list[int]]]
-
-
-class Shouter:
+class Shouter(Translator):
     """Wait-k over words, each said louder; two pieces to a word; one layer of two heads."""
 
     def __init__(self, k: int) -> None:
@@ -41,27 +30,24 @@ class Shouter:
 
     def translate(
         self,
-        sentences: Sequence[str],
+        sentences: Iterable[str],
+        decoding: Decoding | str = DEFAULT,
         *,
         rows: int = 32,
-        threshold: float = 0.5,
-        k: int | None = None,
-        rule: str | None = None,
-        beam: int = 1,
         progress: Callable[[int], None] | None = None,
-    ) -> list[Spoken]:
+    ) -> list[Translation]:
         out = []
         for sentence in sentences:
             words = sentence.split()
             delays = [min(i + self.k, len(words)) for i in range(len(words))]
             out.append(
-                Spoken(
+                Translation(
                     words=[word.upper() for word in words],
                     delays=delays,
                     elapsed=[0.2 * (i + 1) for i in range(len(words))],
                     tokens=self.codec.encode_target(sentence.upper())[:-1],
                     token_delays=[2 * delay for delay in delays for _ in range(2)],
-                    heads=[[[2 * d - 1, 2 * d]] for d in delays for _ in range(2)],
+                    token_heads=[[[2 * d - 1, 2 * d]] for d in delays for _ in range(2)],
                 )
             )
             if progress is not None:

@@ -71,7 +71,7 @@ def test_path_with_heads_and_pieces(tmp_path: Path) -> None:
         source_tokens=["o", "ne▁", "two▁"],
         target_tokens=["un▁", "de", "ux▁"],
         token_delays=[2, 3, 3],
-        heads=[[[1, 2], [1, 1]], [[2, 3], [3, 3]], [[3, 4], [3, 4]]],  # 4: end of sequence
+        token_heads=[[[1, 2], [1, 1]], [[2, 3], [3, 3]], [[3, 4], [3, 4]]],  # 4: end of sequence
     )
     text = svg_text(draw_path(instance, tmp_path / "path"))
     for wanted in ("o·", "ne", "de·", "layer 2", "(end)"):

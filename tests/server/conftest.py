@@ -41,7 +41,7 @@ def text_of(seed: int, sentences: int = 3, words: int = 6) -> str:
 
 def expected(text: str, threshold: float = 0.5) -> list[tuple[str, int]]:
     """What a session that nobody disturbs writes: text and delay."""
-    session = Session(MODEL, CODEC, segment=True, threshold=threshold)
+    session = Session(MODEL, CODEC, f"threshold={threshold}", segment=True)
     events = session.feed(text) + session.finish()
     return [(e.text, e.delay) for e in events if isinstance(e, Write)]
 

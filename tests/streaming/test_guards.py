@@ -88,10 +88,11 @@ def test_a_windowed_model_is_cut_only_where_it_writes_nothing(
 
 
 def sizes(session: Session) -> list[int]:
-    decoder, encoder = session.state.decoder, session.state.encoder
+    state = session.decider.backend.state  # type: ignore[union-attr]
+    decoder, encoder = state.decoder, state.encoder
     caches = (encoder.cache, decoder.source, decoder.selection, decoder.target)
     row = session.rows[0]
-    lists = (row.word_of, row.queue, row.pieces, row.guard.recent)
+    lists = (row.word_of, row.queue, row.writer.pieces, row.guard.recent)
     return [cache.data.shape[4] for cache in caches if cache is not None] + [len(x) for x in lists]
 
 
@@ -102,7 +103,7 @@ def test_memory_is_flat(end: float, seed: int, words: int) -> None:
     session = Session(model, WORDS, segment=True)
     chunk = " ".join("abcdef"[i * i % 6] for i in range(500))
     written: list[int] = []
-    session.on_token = lambda row, token, heads: written.append(token)
+    session.on_token = lambda choice: written.append(choice.token)
     cuts = 0
     for _ in range(words // 500):
         cuts += sum(isinstance(event, End) for event in session.feed(chunk))
@@ -149,7 +150,7 @@ PIECE = len(CODEC.target_vocabulary) - 8  # the first that ends a word
 def test_a_loop_ends(tokens: list[int], most: int) -> None:
     session = Session(babbling(*tokens), CODEC)
     written: list[int] = []
-    session.on_token = lambda row, token, heads: written.append(heads[0][0])
+    session.on_token = lambda choice: written.append(choice.delay - 1)
     events = feed_all(session, ["a", "b", "c"])
     assert session.rows[0].done
     assert sum(at == 6 for at in written) <= most
@@ -168,7 +169,7 @@ def test_padding_and_begin_are_never_written() -> None:
     )
     session = Session(model, CODEC)
     written: list[int] = []
-    session.on_token = lambda row, token, heads: written.append(token)
+    session.on_token = lambda choice: written.append(choice.token)
     assert feed_all(session, ["a b"]) == [Read()]  # end of sequence is the best that is left
     assert written == []
 
@@ -219,7 +220,8 @@ def test_a_very_long_word(character: str) -> None:
     events = feed_all(session, ["a b", character * 10_000, "c d."])
     assert session.rows[0].done
     assert writes(events)[-1].delay == 5
-    assert session.state.decoder.source.data.shape[4] < 2 * LONGEST_WORD + 64
+    state = session.decider.backend.state  # type: ignore[union-attr]
+    assert state.decoder.source.data.shape[4] < 2 * LONGEST_WORD + 64
 
 
 @settings(max_examples=60, deadline=None)

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from simultan import cli
 from simultan.streaming.lags import Lags
 
 MEASURED = Lags(((0.2, 2.0), (0.5, 3.0), (0.8, 5.0)))
@@ -37,12 +36,3 @@ def test_they_lie_in_the_folder(tmp_path: Path) -> None:
         (tmp_path / "lags.json").write_text(spoiled)
         with pytest.raises(ValueError, match=r"lags.json: not pairs"):
             Lags.load(tmp_path)
-
-
-def test_on_the_command_line(tmp_path: Path) -> None:
-    MEASURED.save(tmp_path)
-    (tmp_path / "weights.safetensors").touch()
-    assert cli._threshold(str(tmp_path), 0.3, None) == 0.3
-    assert cli._threshold(str(tmp_path), 0.5, 3.0) == pytest.approx(0.5)
-    with pytest.raises(ValueError, match="choose one of them"):
-        cli._threshold(str(tmp_path), 0.3, 3.0)

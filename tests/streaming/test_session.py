@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,9 @@ from torch import Tensor
 
 from simultan.model import TranslationModel
 from simultan.model.state import Step
+from simultan.streaming.decoding import Decoding
+from simultan.streaming.lags import Lags
+from simultan.streaming.row import Choice
 from simultan.streaming.session import Event, Read, Session, Write
 
 every_model = pytest.mark.parametrize(
@@ -31,10 +35,8 @@ class Counting(Session):
 
     rejected = 0
 
-    def _end_is_early(
-        self, row: int, heads: list[list[int]], events: list[tuple[int, Event]]
-    ) -> bool:
-        early = super()._end_is_early(row, heads, events)
+    def _end_is_early(self, choice: Choice, events: list[tuple[int, Event]]) -> bool:
+        early = super()._end_is_early(choice, events)
         self.rejected += early
         return early
 
@@ -49,11 +51,11 @@ def test_any_chunking_gives_the_same(policy: str, architecture: str) -> None:
         for chunks in chunkings(text):
             session = Counting(model, CODEC)
             tokens: list[int] = []
-            session.on_token = lambda row, token, heads, tokens=tokens: tokens.append(token)
+            session.on_token = lambda choice, tokens=tokens: tokens.append(choice.token)
             results.append(writes(feed_all(session, chunks)))
             # one pass for each token, the end and each end that came too early, whatever was read
             passes = len(tokens) + 1 + session.rejected
-            assert session.state.decoder.evaluations == layers * passes
+            assert session.decider.backend.state.decoder.evaluations == layers * passes
             rejected += session.rejected
         assert all(result == results[0] for result in results)
         for one, two in itertools.pairwise(results[0]):
@@ -84,17 +86,21 @@ def test_a_word_is_written_as_soon_as_it_can_be(policy: str, architecture: str) 
 
 @every_model
 def test_rows_are_sessions(policy: str, architecture: str) -> None:
-    """Rows of different lengths and thresholds, each at its own pace."""
+    """Rows of different lengths and decodings, each at its own pace."""
     model = make(policy, architecture, seed=3)
     texts = [sentence(3 + 2 * row, row) for row in range(4)]
-    thresholds = [0.5, 0.1, 0.9, 0.5]
+    decodings = ["", "threshold=0.1", "threshold=0.9", "threshold=0.5"]
+    if policy == "wait-k":
+        decodings = ["", "k=1", "k=5", "k=2"]
+    elif policy == "offline":
+        decodings = ["", "wait-k:1", "wait-if-diff:2,1", "static:2,2"]
     alone = [
-        writes(feed_all(Session(model, CODEC, threshold=threshold), text.split()))
-        for text, threshold in zip(texts, thresholds, strict=True)
+        writes(feed_all(Session(model, CODEC, decoding), text.split()))
+        for text, decoding in zip(texts, decodings, strict=True)
     ]
     session = Session(model, CODEC, rows=4)
-    for row, threshold in enumerate(thresholds):
-        session.set_threshold(threshold, row)
+    for row, decoding in enumerate(decodings):
+        session.set_decoding(decoding, row)
     together: list[list[Write]] = [[] for _ in texts]
     waiting = [text.split() for text in texts]
     for turn in range(1000):
@@ -125,7 +131,7 @@ def test_a_gpu_writes_the_same(policy: str, architecture: str) -> None:
 
 def committed(session: Session) -> list[Tensor]:
     """All that a write may change and a read may not."""
-    decoder = session.state.decoder
+    decoder = session.decider.backend.state.decoder
     parts = [torch.tensor(decoder.length), decoder.positions.clone()]
     if decoder.target is not None:
         parts.append(decoder.target.data[..., : decoder.length[0], :].clone())
@@ -142,7 +148,7 @@ def test_a_read_changes_nothing_that_is_committed(policy: str, architecture: str
         for word in sentence(9, seed).split():
             before = committed(session)
             tokens: list[int] = []
-            session.on_token = lambda row, token, heads, tokens=tokens: tokens.append(token)
+            session.on_token = lambda choice, tokens=tokens: tokens.append(choice.token)
             session.feed(word)
             if not tokens:
                 reads += 1
@@ -152,17 +158,19 @@ def test_a_read_changes_nothing_that_is_committed(policy: str, architecture: str
 
 
 class Recording(Session):
-    """Keeps the logits of every step, and where the furthest head stood."""
+    """Keeps the logits of every step, and the word on which the furthest head stood."""
 
     def __init__(self, model: TranslationModel) -> None:
         super().__init__(model, CODEC)
         self.logits: list[tuple[int, Tensor]] = []
 
-    def _step(self, rows: list[int]) -> Step:
-        step = super()._step(rows)
-        for logits, positions in zip(step.logits, step.positions, strict=True):
-            self.logits.append((self._word(0, int(positions.max())), logits.clone()))
-        return step
+        def step(*arguments: Any, **options: Any) -> Step:
+            result = type(model).step(model, *arguments, **options)
+            for logits, positions in zip(result.logits, result.positions, strict=True):
+                self.logits.append((self.rows[0].word(int(positions.max())), logits.clone()))
+            return result
+
+        model.step = step  # type: ignore[method-assign]
 
 
 @every_model
@@ -187,7 +195,7 @@ def test_the_future_cannot_be_heard(
         for (_, one), (_, two) in zip(first.logits[:heard], second.logits[:heard], strict=True):
             assert torch.equal(one, two)
         # a source that ends earlier is a change, too
-        shorter = writes(feed_all(Session(model, CODEC), split(" ".join(words[: changed - 1]))))
+        shorter = writes(feed_all(Recording(model), split(" ".join(words[: changed - 1]))))
         certain = [event for event in events if event.delay < changed - 1]
         assert shorter[: len(certain)] == certain
 
@@ -202,8 +210,8 @@ def test_threshold_is_a_latency_knob() -> None:
             attention.energy_bias.zero_()  # p = 0.5 everywhere
     stops: dict[float, list[int]] = {0.3: [], 0.7: []}
     for threshold, furthest in stops.items():
-        session = Session(model, CODEC, threshold=threshold)
-        session.on_token = lambda row, token, heads, to=furthest: to.append(max(map(max, heads)))
+        session = Session(model, CODEC, Decoding(threshold=threshold))
+        session.on_token = lambda choice, to=furthest: to.append(choice.delay - 1)
         feed_all(session, ["a b c d e f"])
     assert stops[0.3][0] == 0
     assert set(stops[0.7]) == {12}  # two tokens to a word, and the end
@@ -211,31 +219,57 @@ def test_threshold_is_a_latency_knob() -> None:
 
 def test_k_is_wait_ks_knob() -> None:
     text = sentence(8, 2)
-    for policy in ("wait-k", "offline"):
-        model = make(policy, "transformer", seed=1, end=0.0)
-        first = [writes(feed_all(Session(model, CODEC, k=k), [text]))[0].delay for k in (1, 5, 99)]
-        assert first == sorted(first)
-        assert first[0] < first[2] == 8
+    model = make("wait-k", "transformer", seed=1, end=0.0)
+    delays = [
+        writes(feed_all(Session(model, CODEC, f"k={k}"), [text]))[0].delay for k in (1, 5, 99)
+    ]
+    assert delays == sorted(delays)
+    assert delays[0] < delays[2] == 8
 
 
-@pytest.mark.parametrize("threshold", [0.0, 1.0, -1.0, 2.0, float("nan")])
-def test_bad_thresholds(threshold: float) -> None:
-    model = make("mma-il", "transformer")
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        Session(model, CODEC, threshold=threshold)
+def test_words_behind_are_a_threshold() -> None:
+    model, text = make("mma-il", "transformer"), sentence(8, 2)
+    lags = Lags(((0.1, 2.0), (0.5, 4.0)))
+    behind = Session(model, CODEC, "lag=2", lags=lags)
+    assert writes(feed_all(behind, [text])) == writes(
+        feed_all(Session(model, CODEC, "threshold=0.1"), [text])
+    )
+    with pytest.raises(ValueError, match=r"has 2\.0 to 4\.0"):
+        behind.set_decoding("lag=9")
+
+
+@pytest.mark.parametrize(
+    ("policy", "decoding", "message"),
+    [
+        ("mma-il", "threshold=1", "between 0 and 1"),
+        ("mma-il", "k=3", "it takes threshold"),
+        ("mma-il", "wait-k:3", "it takes threshold"),
+        ("mma-il", "lag=3", "was not measured"),
+        ("wait-k", "k=0", "at least 1"),
+        ("wait-k", "threshold=0.5", "it takes k=3"),
+        ("offline", "k=3", "it takes beam=4 or an agent"),
+        ("offline", "beam=4", "cannot search whole sentences"),
+    ],
+)
+def test_bad_decodings(policy: str, decoding: str, message: str) -> None:
+    model = make(policy, "transformer")
+    with pytest.raises(ValueError, match=message):
+        Session(model, CODEC, decoding)
     session = Session(model, CODEC, rows=2)
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        session.set_threshold(threshold, 1)
+    with pytest.raises(ValueError, match=message):
+        session.set_decoding(decoding, 1)
 
 
 def test_other_bad_arguments() -> None:
     model = make("mma-il", "transformer")
-    for arguments, message in (
-        ({"rows": 0}, "at least one"),
-        ({"k": 3}, "has no k"),
-        ({"longest": 0}, "at least one token"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            Session(model, CODEC, **arguments)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="at least 1"):
-        Session(make("wait-k", "transformer"), CODEC, k=0)
+    with pytest.raises(ValueError, match="at least one"):
+        Session(model, CODEC, rows=0)
+    with pytest.raises(ValueError, match="at least one token"):
+        Session(model, CODEC, longest=0)
+    session = Session(model, CODEC, rows=4)
+    for row in (7, -1):
+        for call in (session.reset, session.close, lambda row: session.push("a", row)):
+            with pytest.raises(ValueError, match=f"row {row}: this session has rows 0 to 3"):
+                call(row)  # type: ignore[operator]
+    with pytest.raises(TypeError, match="a session is fed text, not list"):
+        session.feed(["a"])  # type: ignore[arg-type]

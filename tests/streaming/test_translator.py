@@ -1,10 +1,11 @@
-"""A translator: test sets through many rows, rules and beams over a trained offline model."""
+"""A translator: test sets through many rows, agents and beams over a trained offline model."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+import torch
 from small import ARCHITECTURES, CODEC, POLICIES, feed_all, make, sentence, writes
 
 import simultan
@@ -33,7 +34,7 @@ def test_a_test_set_is_its_sentences(policy: str, architecture: str) -> None:
     for text, translation in zip(texts, found, strict=True):
         session = Session(model, CODEC)
         tokens: list[int] = []
-        session.on_token = lambda row, token, heads, tokens=tokens: tokens.append(token)
+        session.on_token = lambda choice, tokens=tokens: tokens.append(choice.token)
         alone = writes(feed_all(session, [text]))
         words = [(word, write.delay) for write in alone for word in write.text.split()]
         assert list(zip(translation.words, translation.delays, strict=True)) == words
@@ -41,17 +42,25 @@ def test_a_test_set_is_its_sentences(policy: str, architecture: str) -> None:
         assert len(translation.elapsed) == len(words)
         source = len(CODEC.encode_source(text))
         assert all(1 <= delay <= source for delay in translation.token_delays)
-        assert len(translation.heads) == (len(tokens) if model.policy.learned else 0)
+        assert len(translation.token_heads) == (len(tokens) if model.policy.learned else 0)
 
 
 def test_no_sentences_and_bad_settings() -> None:
     translator = Translator(make("offline", "transformer"), Config(), CODEC)
     assert translator.translate([]) == []
-    assert translator.translate([], beam=3) == []
-    with pytest.raises(ValueError, match="choose one"):
-        translator.session(k=2, rule="wait-k:2")
-    with pytest.raises(ValueError, match="whole sentences"):
-        translator.translate(["a"], rule="wait-k:2", beam=2)
+    assert translator.translate([], "beam=3") == []
+    assert translator.translate(text for text in ["a b", "c"])[1].text == " ".join(
+        translator.translate(["c"])[0].words
+    )
+    with pytest.raises(TypeError, match=r"write translate\(\[text\]\)"):
+        translator.translate("a b")
+    with pytest.raises(ValueError, match="it takes beam=4 or an agent"):
+        translator.translate(["a"], "threshold=0.5")
+    with pytest.raises(ValueError, match="device 'gpu': write cpu or cuda"):
+        simultan.load("de-en", device="gpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="device 'cuda': PyTorch finds no GPU"):
+            simultan.load("de-en", device="cuda")
     with pytest.raises(OSError, match="neither a model"):
         simultan.load("nowhere")
 
@@ -68,16 +77,16 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_rules_over_a_trained_model(toy: Path) -> None:
+def test_agents_over_a_trained_model(toy: Path) -> None:
     translator = simultan.load(toy / "run" / "final")
     source, reference = (read_lines(toy / f"test.{side}")[:60] for side in ("en", "fr"))
     scores = {
-        rule: evaluate(translator, source, reference, rule=rule or None)
-        for rule in ("", "wait-k:1", "wait-k:3", "wait-k:99", "static:3,2", "wait-if-worse:1,1",
+        agent: evaluate(translator, source, reference, decoding=agent)
+        for agent in ("", "wait-k:1", "wait-k:3", "wait-k:99", "static:3,2", "wait-if-worse:1,1",
                      "wait-if-diff:1,1", "wait-if-diff:4,2")
     }  # fmt: skip
-    bleu = {rule: score.bleu for rule, score in scores.items()}
-    lag = {rule: score.latency["al"] for rule, score in scores.items()}
+    bleu = {agent: score.bleu for agent, score in scores.items()}
+    lag = {agent: score.latency["al"] for agent, score in scores.items()}
     assert bleu[""] > 95  # type: ignore[operator]
     assert (bleu["wait-k:99"], lag["wait-k:99"]) == (bleu[""], lag[""])
     assert bleu["wait-k:1"] < bleu["wait-k:3"]  # type: ignore[operator]
@@ -91,7 +100,7 @@ def test_rules_over_a_trained_model(toy: Path) -> None:
 def test_beams_over_a_trained_model(toy: Path) -> None:
     translator = simultan.load(toy / "run" / "final")
     source = read_lines(toy / "test.en")[:40]
-    greedy, beams = translator.translate(source), translator.translate(source, beam=4, rows=32)
+    greedy, beams = translator.translate(source), translator.translate(source, "beam=4")
     same = sum(a.words == b.words for a, b in zip(greedy, beams, strict=True))
     assert same > 35
     for one, other in zip(greedy, beams, strict=True):

@@ -72,7 +72,7 @@ def test_it_learns_with_everything_on(corpus, tmp_path):
     sentences = (corpus / "valid.source.txt").read_text().splitlines()[:60]
     lags = []
     for threshold in (0.1, 0.5, 0.94):
-        results = translator.translate(sentences, threshold=threshold)
+        results = translator.translate(sentences, f"threshold={threshold}")
         lags.append(statistics.mean(statistics.mean(result.delays) for result in results))
     assert lags[0] < lags[1] < lags[2]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from simultan.data.text import Pipeline
 from simultan.data.vocabulary import EOS, Vocabulary
+from simultan.data.writer import WordWriter
 
 __all__ = ["Codec"]
 
@@ -23,6 +24,14 @@ class Codec:
     source_vocabulary: Vocabulary
     target_vocabulary: Vocabulary
     _cache: dict[str, list[int]] = field(default_factory=dict, repr=False, compare=False)
+
+    def split_source(self, text: str) -> list[str]:
+        """The source words of a text."""
+        return self.pipeline.split_source(text)
+
+    def writer(self) -> WordWriter:
+        """What joins the target tokens of one sentence to words."""
+        return WordWriter(self.target_vocabulary, self.pipeline.detokenizer())
 
     def encode_source_word(self, word: str) -> list[int]:
         """The ids of one raw source word (from pipeline.split_source), no end of sequence."""

@@ -6,47 +6,17 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
 from simultan import latency
 from simultan.data.codec import Codec
-from simultan.evaluation.instances import Instance, write_log
+from simultan.evaluation.instances import Instance, read_log, write_log
 from simultan.evaluation.scores import WORDS_PER_SECOND, LatencyUnit, Scores, score, write_scores
+from simultan.streaming.decoding import DEFAULT, Decoding
+from simultan.streaming.translator import Translation, Translator
 
-__all__ = ["Translation", "Translator", "evaluate", "translate_set"]
-
-
-class Translation(Protocol):
-    """What evaluation asks of a translated sentence."""
-
-    words: list[str]
-    delays: list[int]  # source words read, for each word
-    elapsed: list[float]  # seconds of computing since the sentence began, for each word
-    tokens: list[int]  # target pieces, without end-of-sequence
-    token_delays: list[int]  # source pieces read, for each target piece
-    heads: list[list[list[int]]]  # [T, L, H], from 1; empty where the policy has no heads
-
-
-class Translator(Protocol):
-    """What evaluation asks of a translator."""
-
-    codec: Codec
-
-    def translate(
-        self,
-        sentences: Sequence[str],
-        *,
-        rows: int = 32,
-        threshold: float = 0.5,
-        k: int | None = None,
-        rule: str | None = None,
-        beam: int = 1,
-        progress: Callable[[int], None] | None = None,
-    ) -> Sequence[Translation]:
-        """Translate all; `progress` is told how many more sentences are done."""
-        ...
+__all__ = ["evaluate", "translate_set"]
 
 
 def evaluate(
@@ -54,12 +24,9 @@ def evaluate(
     sources: Sequence[str],
     references: Sequence[str],
     out: str | Path | None = None,
+    decoding: Decoding | str = DEFAULT,
     *,
     rows: int = 32,
-    threshold: float = 0.5,
-    k: int | None = None,
-    rule: str | None = None,
-    beam: int = 1,
     tokenized: bool = False,
     latency_unit: LatencyUnit = "words",
     words_per_second: float = WORDS_PER_SECOND,
@@ -71,16 +38,14 @@ def evaluate(
         translator,
         sources,
         references,
+        decoding,
         rows=rows,
-        threshold=threshold,
-        k=k,
-        rule=rule,
-        beam=beam,
         words_per_second=words_per_second,
         progress=progress,
     )
     if out is not None:
         write_log(Path(out) / "instances.log", instances)
+        instances = read_log(out)
     scores = score(
         instances,
         tokenized=tokenized,
@@ -97,12 +62,9 @@ def translate_set(
     translator: Translator,
     sources: Sequence[str],
     references: Sequence[str],
+    decoding: Decoding | str = DEFAULT,
     *,
     rows: int = 32,
-    threshold: float = 0.5,
-    k: int | None = None,
-    rule: str | None = None,
-    beam: int = 1,
     words_per_second: float = WORDS_PER_SECOND,
     progress: Callable[[int], None] | None = None,
 ) -> list[Instance]:
@@ -115,9 +77,7 @@ def translate_set(
     if not sources:
         raise ValueError("the test set is empty")
     start = time.perf_counter()
-    translations = translator.translate(
-        sources, rows=rows, threshold=threshold, k=k, rule=rule, beam=beam, progress=progress
-    )
+    translations = translator.translate(sources, decoding, rows=rows, progress=progress)
     seconds = time.perf_counter() - start
     instances = [
         _instance(index, translation, source, reference, translator.codec, words_per_second)
@@ -144,10 +104,10 @@ def _instance(
     delays = torch.tensor(translation.delays, dtype=torch.float64)
     computing = torch.tensor(translation.elapsed, dtype=torch.float64)
     times = latency.emission_times(delays, computing, words_per_second)
-    words = codec.pipeline.split_source(source)
+    words = codec.split_source(source)
     return Instance(
         index=index,
-        prediction=" ".join(translation.words),
+        prediction=translation.text,
         delays=list(translation.delays),
         elapsed=[round(t, 4) for t in times.tolist()],
         prediction_length=len(translation.words),
@@ -161,5 +121,5 @@ def _instance(
         target_tokens=[codec.target_vocabulary.pieces[id] for id in translation.tokens],
         reference_tokens=len(codec.encode_target(reference)) - 1,
         token_delays=list(translation.token_delays),
-        heads=list(translation.heads) or None,
+        token_heads=list(translation.token_heads) or None,
     )

@@ -128,7 +128,7 @@ def draw_path(instance: Instance, out: str | Path) -> list[Path]:
     Each cell is a small table: a dot's place in it is its layer (down) and its head (across).
     """
     rows, columns, delays = _grid(instance)
-    heads = instance.heads or []
+    heads = instance.token_heads or []
     across, down = len(columns), len(rows)
     with matplotlib.rc_context(_STYLE):
         size = min(0.46 if heads else 0.32, 24 / across, 24 / down)  # inches to a cell
@@ -195,7 +195,7 @@ def _grid(instance: Instance) -> tuple[list[str], list[str], list[float]]:
     """Names of rows and columns, and the delays: in pieces if the log has them, else in words."""
     if instance.token_delays and instance.target_tokens and instance.source_tokens:
         delays = list(instance.token_delays)
-        for row, token in enumerate(instance.heads or []):  # a head may stand on the end
+        for row, token in enumerate(instance.token_heads or []):  # a head may stand on the end
             delays[row] = max(delays[row], *(max(layer) for layer in token))
         columns = _pieces(instance.source_tokens)
         if max(delays) > len(columns):

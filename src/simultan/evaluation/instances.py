@@ -39,7 +39,7 @@ class Instance:
     target_tokens: list[str] | None = None
     reference_tokens: int | None = None  # how many
     token_delays: list[float] | None = None  # source pieces read before each target piece
-    heads: list[list[list[int]]] | None = None  # [T, L, H]: source piece, from 1, of each head
+    token_heads: list[list[list[int]]] | None = None  # [T, L, H] source piece of each head, from 1
 
 
 _REQUIRED = ("index", "prediction", "delays")
@@ -157,6 +157,8 @@ def _parse(line: str) -> Instance:
         raise ValueError("'reference' must be a text")
     if table.get("source_length") is not None and not _is_number(table["source_length"]):
         raise ValueError("'source_length' must be a number")
+    if "heads" in table:  # the name of token_heads before 0.2
+        table.setdefault("token_heads", table["heads"])
     table["elapsed"] = table.get("elapsed") or [0.0] * len(table["delays"])
     for key in ("elapsed", "computing"):
         if table.get(key) is not None and len(table[key]) != len(table["delays"]):

@@ -87,11 +87,11 @@ def score(
             measure([i.prediction for i in instances], references, tokenized)
         )
     written = [i for i in instances if i.delays]
-    with_heads = [i for i in instances if i.heads]
+    with_heads = [i for i in instances if i.token_heads]
     spans = [
         latency.average_attention_span(
-            torch.tensor(i.heads, dtype=torch.float64).permute(1, 2, 0),
-            torch.tensor(len(i.heads or ())),
+            torch.tensor(i.token_heads, dtype=torch.float64).permute(1, 2, 0),
+            torch.tensor(len(i.token_heads or ())),
         ).item()
         for i in with_heads
     ]

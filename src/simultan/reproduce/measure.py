@@ -57,10 +57,7 @@ class Share:
             [sources[i] for i in chosen],
             [references[i] for i in chosen],
             rows=32 if device == "cpu" else 512,
-            threshold=self.point.threshold,
-            k=self.point.k,
-            rule=self.point.rule,
-            beam=self.point.beam,
+            decoding=self.point.decoding,
         )
         pairs = zip(chosen, instances, strict=True)
         write_log(self.log, [dataclasses.replace(i, index=index) for index, i in pairs])

@@ -17,6 +17,7 @@ from typing import Any
 
 from simultan import config as configuration
 from simultan.config import Config, ConfigError
+from simultan.streaming.decoding import Decoding
 
 __all__ = [
     "CorpusPlan",
@@ -58,6 +59,14 @@ class Point:
             return cls(**{key: kinds[key](value)})
         except (KeyError, ValueError) as error:
             raise ConfigError(f"point {text!r}: write {', '.join(kinds)} = value") from error
+
+    @property
+    def decoding(self) -> Decoding:
+        given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        given = {key: value for key, value in given.items() if value != getattr(Point, key)}
+        if "rule" in given:
+            given["agent"] = given.pop("rule")
+        return Decoding(**given)
 
     @property
     def name(self) -> str:

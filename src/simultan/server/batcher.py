@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from simultan.server.protocol import End, Finished, Numbered, Read, Stats, Write
 from simultan.streaming import session as events
+from simultan.streaming.decoding import Decoding
 from simultan.streaming.session import Session
 
 __all__ = ["Batcher", "Fault", "Lane", "Turn"]
@@ -67,7 +68,7 @@ class Lane:
         self.batcher.post(lambda: self.waiting.extend(words))
 
     def set_threshold(self, value: float) -> None:
-        self.batcher.post(lambda: self.batcher.session.set_threshold(value, self.row))
+        self.batcher.post(lambda: self.batcher.set_threshold(value, self.row))
 
     def finish(self) -> None:
         """The source is over; a Finished follows."""
@@ -153,11 +154,16 @@ class Batcher:
 
         def begin() -> None:
             self.session.reset(lane.row)
-            self.session.set_threshold(threshold, lane.row)
+            self.set_threshold(threshold, lane.row)
             self.lanes[lane.row] = lane
 
         self.post(begin)
         return lane
+
+    def set_threshold(self, value: float, row: int) -> None:
+        """In the thread; other policies have none."""
+        if self.session.policy.learned:
+            self.session.set_decoding(Decoding(threshold=value), row)
 
     def release(self, lane: Lane) -> None:
         """Called by Lane.close(); commands keep their order, so the row can be given away now."""

@@ -36,6 +36,7 @@ from simultan.server.protocol import (
 )
 from simultan.server.settings import Settings
 from simultan.server.stream import Stream
+from simultan.streaming.decoding import Decoding
 from simultan.streaming.translator import Translator
 
 __all__ = ["Job", "Live"]
@@ -204,14 +205,11 @@ class Live:
         pipeline = translator.codec.pipeline
         languages = (pipeline.source_language, pipeline.target_language)
         self.pair = "-".join(languages) if all(languages) else ""
-        session = translator.session(
-            rows=settings.rows,
-            threshold=settings.threshold,
-            k=settings.k,
-            rule=settings.rule,
-            segment=True,
-        )
-        _, self.layers, self.heads = session.state.decoder.positions.shape
+        learned = translator.model.policy.learned
+        threshold = settings.threshold if learned else None
+        decoding = Decoding(threshold=threshold, k=settings.k, agent=settings.rule)
+        session = translator.session(decoding, rows=settings.rows)
+        self.layers, self.heads = session.decider.layers, session.decider.heads
         self.batcher = Batcher(
             session,
             window=settings.window,

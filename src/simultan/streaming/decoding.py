@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from simultan.model.policy import Policy
     from simultan.streaming.lags import Lags
 
-__all__ = ["Decoding"]
+__all__ = ["DEFAULT", "Decoding"]
 
 THRESHOLD = 0.5  # of a learned policy, unless another is given
 _NUMBERS: dict[str, type[int] | type[float]] = {
@@ -97,7 +97,7 @@ class Decoding:
             takes, ways = ("k",), "k=3"
         else:
             takes, ways = ("agent", "beam"), "beam=4 or an agent such as wait-k:3"
-        if self != Decoding() and all(self._get(name) is None for name in takes):
+        if self != DEFAULT and all(self._get(name) is None for name in takes):
             raise ValueError(f"{self}: this model's policy is {policy.name}; it takes {ways}")
         if not policy.learned:
             return self
@@ -108,3 +108,6 @@ class Decoding:
     def _get(self, name: str) -> float | str | None:
         value: float | str | None = getattr(self, name)
         return value
+
+
+DEFAULT = Decoding()

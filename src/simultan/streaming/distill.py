@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
+from simultan.streaming.decoding import DEFAULT, Decoding
 from simultan.streaming.translator import Translator
 
 __all__ = ["distill"]
@@ -17,9 +18,9 @@ def distill(
     translator: Translator,
     lines: Iterable[str],
     out: str | Path,
+    decoding: Decoding | str = DEFAULT,
     *,
     rows: int = 256,
-    beam: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> int:
     """Write the translation of each line; whole lines that are there already are kept.
@@ -38,8 +39,8 @@ def distill(
             progress(done)
         rest = islice(lines, done, None)
         while part := list(islice(rest, PART * rows)):
-            results = translator.translate(part, rows=rows, beam=beam, progress=progress)
-            file.write("".join(" ".join(r.words) + "\n" for r in results).encode())
+            results = translator.translate(part, decoding, rows=rows, progress=progress)
+            file.write("".join(r.text + "\n" for r in results).encode())
             file.flush()
             done += len(part)
     return done

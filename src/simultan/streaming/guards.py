@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from simultan.data.languages import ends_sentence
+from simultan.data.writer import LONGEST_WORD
 
 __all__ = ["LONGEST_WORD", "Guard", "ends_sentence"]
-
-LONGEST_WORD = 1_000  # pieces: more is no language; the rest of a source word is not read
 
 
 class Guard:

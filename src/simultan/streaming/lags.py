@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["Lags"]
+__all__ = ["UNMEASURED", "Lags"]
 
 
 @dataclass(frozen=True)
@@ -59,3 +59,6 @@ class Lags:
             raise ValueError(f"lag = {lag:g} words: this model has {lags[0]:.1f} to {lags[-1]:.1f}")
         log_odds = [math.log(threshold / (1 - threshold)) for threshold, _ in self.points]
         return float(1 / (1 + np.exp(-np.interp(lag, lags, log_odds))))
+
+
+UNMEASURED = Lags()

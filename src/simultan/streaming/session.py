@@ -6,24 +6,31 @@ word by word and the whole sentence at once give the same words with the same de
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
-from simultan.data.codec import Codec
-from simultan.data.text import StreamingDetokenizer
-from simultan.data.vocabulary import BOS, EOS, UNK
+from simultan.data.vocabulary import EOS, UNK
+from simultan.data.writer import LONGEST_WORD, WordWriter
 from simultan.model import TranslationModel
-from simultan.model.state import Step
-from simultan.streaming.guards import LONGEST_WORD, Guard, ends_sentence
+from simultan.model.policy import Policy
+from simultan.streaming.agents import load_agent
+from simultan.streaming.agents.whole import Whole
+from simultan.streaming.backends import OfflineModel
+from simultan.streaming.backends.incremental import Incremental
+from simultan.streaming.deciders import AgentsDecide, HeadsDecide
+from simultan.streaming.decoding import DEFAULT, Decoding
+from simultan.streaming.guards import Guard, ends_sentence
+from simultan.streaming.lags import UNMEASURED, Lags
+from simultan.streaming.row import Choice, Row
 
-__all__ = ["End", "Event", "Read", "Session", "Write"]
+__all__ = ["End", "Event", "Read", "Session", "Text", "Write"]
 
 CHUNK = 256  # source tokens a row reads at once: a huge paste must not hold up the other rows
 LONGEST_SEGMENT = 256  # source tokens; far more than that a model has not seen in training
+OFFLINE = Policy("offline", learned=False, lookback=None, every_head=False)
 
 
 @dataclass(frozen=True)
@@ -50,25 +57,14 @@ class End:
 Event = Read | Write | End
 
 
-@dataclass
-class _Row:
-    """The text side of one row: what was heard, what is being written."""
+class Text(Protocol):
+    """What a session needs to turn words into tokens and tokens into words; see Codec."""
 
-    detokenizer: StreamingDetokenizer
-    guard: Guard
-    queue: deque[str] = field(default_factory=deque)  # words fed, not yet read
-    read: int = 0  # words read, of the whole stream
-    before: int = 0  # of them, words of earlier segments
-    closed: bool = False  # no more words will be fed
-    done: bool = False  # and all of them are translated
-    waiting: bool = True  # nothing can be written before more is read
-    reached: int = 0  # the source token the furthest head stood on at the last write
-    first: int = 0  # the source token that word_of[0] stands for
-    word_of: list[int] = field(default_factory=list)  # the word of each source token, from 1
-    last: int = BOS  # the last token written
-    pieces: list[int] = field(default_factory=list)  # of the target word under way
-    written: int = 0  # target words of this segment
-    held: list[list[int]] | None = None  # heads at an end of sentence that may have come too early
+    def split_source(self, text: str) -> list[str]: ...
+
+    def encode_source_word(self, word: str) -> list[int]: ...
+
+    def writer(self) -> WordWriter: ...
 
 
 class Session:
@@ -77,14 +73,14 @@ class Session:
 
     def __init__(
         self,
-        model: TranslationModel,
-        codec: Codec,
+        model: TranslationModel | OfflineModel,
+        codec: Text,
+        decoding: Decoding | str = DEFAULT,
         *,
         rows: int = 1,
-        threshold: float = 0.5,
-        k: int | None = None,
         segment: bool = False,
         longest: int | None = None,
+        lags: Lags = UNMEASURED,
     ) -> None:
         """`segment`: a sentence end in the source, or `longest` tokens without one, closes a
         segment. A windowed model goes on for ever: it is cut only if `longest` is given, or if
@@ -93,36 +89,40 @@ class Session:
             raise ValueError(f"rows = {rows}: a session has at least one")
         if longest is not None and longest < 1:
             raise ValueError(f"longest = {longest}: a segment has at least one token")
-        self.model, self.codec, self.segment = model, codec, segment
-        self.endless = segment and bool(model.window) and longest is None
+        self.codec, self.segment, self.lags = codec, segment, lags
         self.longest = longest or LONGEST_SEGMENT
-        self.device = next(model.parameters()).device
-        with torch.inference_mode():
-            self.state = model.initial_state(rows)
-        self.thresholds = [0.5] * rows
-        for row in range(rows):
-            self.set_threshold(threshold, row)
-            if k is not None:
-                self.set_lag(k, row)
         self.rows = [self._new_row() for _ in range(rows)]
-        self.on_token: Callable[[int, int, list[list[int]]], None] | None = None
+        self.policy = OFFLINE
+        self.endless = False
+        self.decider: HeadsDecide | AgentsDecide
+        if not isinstance(model, TranslationModel):
+            default = load_agent(model.agent)
+            self.decider = AgentsDecide(model.backend(rows), self.rows, default)
+        elif model.policy.name == "offline":
+            self.decider = AgentsDecide(Incremental(model, rows), self.rows, Whole())
+        else:
+            self.policy = model.policy
+            self.endless = segment and bool(model.window) and longest is None
+            self.decider = HeadsDecide(model, self.rows)
+        for row in range(rows):
+            self.set_decoding(decoding, row)
+        self.on_token: Callable[[Choice], None] | None = None
 
-    def _new_row(self) -> _Row:
-        return _Row(self.codec.pipeline.detokenizer(), Guard())
+    def _new_row(self) -> Row:
+        return Row(self.codec.writer(), Guard())
 
-    def set_threshold(self, threshold: float, row: int = 0) -> None:
-        """A head stops where p_choose is above this: lower is faster."""
-        if not 0 < threshold < 1:
-            raise ValueError(f"threshold = {threshold}: it must lie between 0 and 1")
-        self.thresholds[row] = threshold
+    def set_decoding(self, decoding: Decoding | str, row: int = 0) -> None:
+        """Decode this row so from its next token on."""
+        self._at(row)
+        chosen = Decoding.parse(decoding).resolve(self.policy, self.lags)
+        if chosen.beam is not None:
+            raise ValueError(f"{chosen}: a stream cannot search whole sentences; use translate()")
+        self.decider.set_decoding(chosen, row)
 
-    def set_lag(self, k: int, row: int = 0) -> None:
-        """wait-k's k, in source tokens, for a model of a fixed policy (an offline one, too)."""
-        if self.model.policy.learned:
-            raise ValueError(f"k = {k}: this model's policy, {self.model.policy.name}, has no k")
-        if k < 1:
-            raise ValueError(f"k = {k}: it must be at least 1")
-        self.state.set_lag(row, k)
+    def _at(self, row: int) -> Row:
+        if not 0 <= row < len(self.rows):
+            raise ValueError(f"row {row}: this session has rows 0 to {len(self.rows) - 1}")
+        return self.rows[row]
 
     # --- one stream ---
 
@@ -148,21 +148,25 @@ class Session:
 
     def push(self, text: str, row: int = 0) -> None:
         """Queue source words."""
-        if self.rows[row].closed:
+        if not isinstance(text, str):
+            raise TypeError(f"a session is fed text, not {type(text).__name__}")
+        state = self._at(row)
+        if state.closed:
             raise ValueError("this row's source is finished: reset() it or open a new session")
-        self.rows[row].queue.extend(self.codec.pipeline.split_source(text))
+        state.queue.extend(self.codec.split_source(text))
 
     def close(self, row: int = 0) -> None:
         """The row's source is over; closing twice is closing."""
-        state = self.rows[row]
+        state = self._at(row)
         state.closed = True
-        if not state.queue and not self.state.available[row]:
+        if not state.queue and not state.available:
             state.done = True  # nothing was said, or nothing since the last segment
 
     @torch.inference_mode()
     def reset(self, row: int = 0) -> None:
         """The row becomes a new stream."""
-        self.state.reset(row)
+        self._at(row)
+        self.decider.reset(row)
         self.rows[row] = self._new_row()
 
     def wants_turn(self, row: int) -> bool:
@@ -180,44 +184,31 @@ class Session:
         ready = []
         for row in chosen:
             held, self.rows[row].held = self.rows[row].held, None
-            if held is None or self._end_is_early(row, held, events):
+            if held is None or self._end_is_early(held, events):
                 ready.append(row)
         if ready:
-            step = self._step(ready)
+            choices = self.decider.choose(ready)
             for row in ready:
                 self.rows[row].waiting = True  # unless it writes
-            self._write(step, events)
+            self._write(choices, events)
         return events
-
-    def _step(self, rows: list[int]) -> Step:
-        """One turn of the decoder; a rule over an offline model decides here."""
-        last = [self.rows[row].last for row in rows]
-        return self.model.step(last, self.state, rows, [self.thresholds[row] for row in rows])
 
     def _read(self, rows: list[int]) -> None:
         """Read queued words, up to the end of the segment."""
         if not rows:
             return
-        taken = [self._next_tokens(row) for row in rows]
-        counts = [len(tokens) for tokens in taken]
-        padded = [tokens + [EOS] * (max(counts) - len(tokens)) for tokens in taken]
-        self.model.extend(
-            torch.tensor(padded, device=self.device),
-            self.state,
-            rows,
-            counts,
-            [tokens[-1] == EOS for tokens in taken],
-        )
+        tokens = [self._next_tokens(row) for row in rows]
+        self.decider.backend.read(rows, tokens, [self.rows[row].ended for row in rows])
         for row in rows:
             self.rows[row].waiting = False
 
     def _next_tokens(self, row: int) -> list[int]:
         """The tokens of the next words; end-of-sequence last, if the segment ends there."""
         state = self.rows[row]
-        length = self.state.available[row]
+        length = state.available
         start = 0
         if self.endless:  # what counts is how much was read since the heads last moved on
-            start = length if state.held else max(state.reached, self.state.scan_from[row])
+            start = length if state.held else max(state.reached, state.floor)
         room = start + self.longest - length if self.segment else CHUNK
         tokens: list[int] = []
         end = not state.queue or room <= 0
@@ -233,70 +224,64 @@ class Session:
         if end:
             tokens.append(EOS)
             state.word_of.append(state.read + 1)
+            state.ended = True
         return tokens
 
-    def _write(self, step: Step, events: list[tuple[int, Event]]) -> None:
-        """Commit the tokens the model has decided on."""
-        if not step.rows:
-            return
-        tokens = step.best(EOS)  # what comes before it, padding and begin, is nothing to write
-        positions = step.positions.tolist()
+    def _write(self, choices: list[Choice], events: list[tuple[int, Event]]) -> None:
+        """Commit the tokens that were chosen."""
         committed = []
-        for row, token, heads in zip(step.rows, tokens, positions, strict=True):
-            state = self.rows[row]
-            furthest = max(map(max, heads))
-            if token == EOS or state.guard.stuck(token, furthest):
-                self._end_is_early(row, heads, events)
+        for choice in choices:
+            state = self.rows[choice.row]
+            furthest = max(map(max, choice.token_heads))
+            if choice.token == EOS or state.guard.stuck(choice.token, furthest):
+                self._end_is_early(choice, events)
                 continue
-            committed.append(row)
+            committed.append(choice)
             state.waiting = False  # there may be more to write without reading
-            state.last, state.reached = token, furthest
-            state.guard.note(token, furthest)
-            state.pieces.append(token)
+            state.reached = furthest
+            state.guard.note(choice.token, furthest)
             if self.on_token is not None:
-                self.on_token(row, token, heads)
-            vocabulary = self.codec.target_vocabulary
-            if vocabulary.ends_word(token) or len(state.pieces) >= LONGEST_WORD:
-                word = vocabulary.decode_word(state.pieces)
-                state.pieces = []
-                state.written += 1
-                self._emit(row, state.detokenizer.push(word), heads, events)
+                self.on_token(choice)
+            self._emit(choice, state.writer.push(choice.token), events)
         if committed:
-            self.state.commit(committed)
-            for row in committed:
+            rows = [choice.row for choice in committed]
+            self.decider.backend.commit(rows, [choice.token for choice in committed])
+            for row in rows:
                 if self.endless:  # a head must not keep everything alive
-                    self.state.skip_to(row, self.rows[row].reached - self.longest)
+                    self._move_on(row, self.rows[row].reached - self.longest)
                 self._forget(row)
 
-    def _end_is_early(
-        self, row: int, heads: list[list[int]], events: list[tuple[int, Event]]
-    ) -> bool:
+    def _end_is_early(self, choice: Choice, events: list[tuple[int, Event]]) -> bool:
         """An end of sentence counts once a head has seen the source's last word.
 
         Before that it means: nothing more to say about what was read. All heads move on to the
         next word (True). While nobody knows whether there is a next word it is held.
         """
-        state = self.rows[row]
-        word = self._word(row, max(map(max, heads)))
-        if word < state.read or (state.queue and not self.state.finished[row]):
+        state = self.rows[choice.row]
+        word = state.word(max(map(max, choice.token_heads)))
+        if word < state.read or (state.queue and not state.ended):
             state.guard.moved()
             state.waiting = False
-            self.state.skip_to(row, state.first + bisect_right(state.word_of, word))
-            self._forget(row)
+            self._move_on(choice.row, state.next_token(word))
+            self._forget(choice.row)
             return True
-        if self.state.finished[row]:
-            self._end(row, heads, events)
+        if state.ended:
+            self._end(choice, events)
         else:
-            state.held, state.waiting = heads, True
+            state.held, state.waiting = choice, True
         return False
 
-    def _end(self, row: int, heads: list[list[int]], events: list[tuple[int, Event]]) -> None:
-        """The segment is translated; the row is done, or goes on with the next one."""
+    def _move_on(self, row: int, token: int) -> None:
+        """Source tokens before this one are translated."""
         state = self.rows[row]
-        words: list[str] = []
-        if state.pieces:  # a word that was never completed
-            words += state.detokenizer.push(self.codec.target_vocabulary.decode_word(state.pieces))
-        self._emit(row, words + state.detokenizer.flush(), heads, events)
+        if token > state.floor:
+            state.floor = token
+            self.decider.move_on(row, token)
+
+    def _end(self, choice: Choice, events: list[tuple[int, Event]]) -> None:
+        """The segment is translated; the row is done, or goes on with the next one."""
+        row, state = choice.row, self.rows[choice.row]
+        self._emit(choice, state.writer.flush(), events)
         if self.segment:
             events.append((row, End(state.read)))
         self.reset(row)
@@ -305,39 +290,17 @@ class Session:
         fresh.read = fresh.before = state.read
         fresh.done = state.closed and not state.queue
 
-    def _emit(
-        self,
-        row: int,
-        words: list[str],
-        heads: list[list[int]],
-        events: list[tuple[int, Event]],
-    ) -> None:
+    def _emit(self, choice: Choice, words: list[str], events: list[tuple[int, Event]]) -> None:
         if words:
-            state = self.rows[row]
-            word_of, first = state.word_of, state.first
-            at = [[word_of[token - first] for token in layer] for layer in heads]
-            if max(map(max, at)) > state.read:  # the end is of the last word
-                at = [[min(word, state.read) for word in layer] for layer in at]
-            events.append((row, Write(" ".join(words), self._delay(row, at), at)))
-
-    def tokens_needed(self, row: int, heads: list[list[int]]) -> int:
-        """The delay of a token in source tokens, to be asked from on_token."""
-        return max(map(max, heads)) + 1
-
-    def _delay(self, row: int, heads: list[list[int]]) -> int:
-        """What was needed: the word the furthest head stands on."""
-        return max(map(max, heads))
-
-    def _word(self, row: int, token: int) -> int:
-        """The source word, from 1, that a source token belongs to; the end is of the last."""
-        state = self.rows[row]
-        return min(state.word_of[token - state.first], state.read)
+            word = self.rows[choice.row].word
+            heads = [[word(token) for token in layer] for layer in choice.token_heads]
+            events.append((choice.row, Write(" ".join(words), word(choice.delay - 1), heads)))
 
     def _forget(self, row: int) -> None:
         """A stream without end must not remember every word it has heard."""
         state = self.rows[row]
         if len(state.word_of) > 4 * CHUNK:
-            drop = self.state.needed(row) - state.first
+            drop = self.decider.needed(row) - state.first
             if drop > 2 * CHUNK:
                 del state.word_of[:drop]
                 state.first += drop

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,8 +13,9 @@ from simultan import boxed, checkpoint
 from simultan.config import Config
 from simultan.data.codec import Codec
 from simultan.model import TranslationModel
-from simultan.streaming.lags import Lags
-from simultan.streaming.rules import Rule, RuleSession
+from simultan.streaming.decoding import DEFAULT, Decoding
+from simultan.streaming.lags import UNMEASURED, Lags
+from simultan.streaming.row import Choice
 from simultan.streaming.search import beam_search
 from simultan.streaming.session import Session, Write
 
@@ -30,78 +31,81 @@ class Translation:
     elapsed: list[float] = field(default_factory=list)  # seconds of computing, for each word
     tokens: list[int] = field(default_factory=list)  # target pieces, without end-of-sequence
     token_delays: list[int] = field(default_factory=list)  # source pieces read, for each piece
-    heads: list[list[list[int]]] = field(default_factory=list)  # [T, L, H], from 1
+    token_heads: list[list[list[int]]] = field(default_factory=list)  # [T, L, H] pieces, from 1
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
 
 
 class Translator:
     """A model with its vocabularies."""
 
     def __init__(
-        self, model: TranslationModel, config: Config, codec: Codec, lags: Lags | None = None
+        self, model: TranslationModel, config: Config, codec: Codec, lags: Lags = UNMEASURED
     ) -> None:
         self.model, self.config, self.codec = model.eval(), config, codec
-        self.lags = lags or Lags()  # `lags.threshold(5)`: the threshold to stay 5 words behind
+        self.lags = lags  # `lags.threshold(5)`: the threshold to stay 5 words behind
 
     def session(
         self,
+        decoding: Decoding | str = DEFAULT,
         *,
         rows: int = 1,
-        threshold: float = 0.5,
-        k: int | None = None,
-        rule: str | None = None,
-        segment: bool = False,
+        segment: bool = True,
+        longest: int | None = None,
     ) -> Session:
-        """A new stream; `segment` lets it run without end, sentence after sentence.
+        """A new stream, decoded as "lag=4" or "wait-k:3" say; see Decoding for all ways.
 
-        `k` is of wait-k models, in tokens; `rule`, such as "wait-k:3", is for offline models.
+        With `segment` it has no end, and each sentence is translated by itself; without, all
+        that is fed until finish() is one sentence.
         """
-        if rule is None:
-            return Session(
-                self.model, self.codec, rows=rows, threshold=threshold, k=k, segment=segment
-            )
-        if k is not None:
-            raise ValueError(f"k = {k} and rule {rule!r}: choose one of them")
-        return RuleSession(self.model, self.codec, Rule.parse(rule), rows=rows, segment=segment)
+        return Session(
+            self.model,
+            self.codec,
+            decoding,
+            rows=rows,
+            segment=segment,
+            longest=longest,
+            lags=self.lags,
+        )
 
     def translate(
         self,
-        sentences: Sequence[str],
+        sentences: Iterable[str],
+        decoding: Decoding | str = DEFAULT,
         *,
         rows: int = 32,
-        threshold: float = 0.5,
-        k: int | None = None,
-        rule: str | None = None,
-        beam: int = 1,
         progress: Callable[[int], None] | None = None,
     ) -> list[Translation]:
         """A test set through one session of many rows; a row that is done takes the next one.
 
         The source is fed at once: where heads stop does not depend on how it arrives.
-        `beam` above 1 searches, for offline models only.
         """
-        if beam != 1:
-            if rule is not None or k is not None:
-                raise ValueError(
-                    f"beam = {beam}: beam search hears whole sentences, without a rule"
-                )
-            return self._search(sentences, rows, beam, progress)
+        if isinstance(sentences, str):
+            raise TypeError("translate() takes a list of sentences: write translate([text])")
+        sentences = list(sentences)
+        chosen = Decoding.parse(decoding).resolve(self.model.policy, self.lags)
+        if chosen.beam is not None:
+            return self._search(sentences, rows, chosen.beam, progress)
         results = [Translation() for _ in sentences]
         if not sentences:
             return results
         rows = max(1, min(rows, len(sentences)))
-        session = self.session(rows=rows, threshold=threshold, k=k, rule=rule)
+        session = self.session(chosen, rows=rows, segment=False)
         learned = self.model.policy.learned
         lengths = [len(sentence) for sentence in sentences]
         waiting = sorted(range(len(sentences)), key=lambda i: lengths[i])  # the longest first
         sentence_of = [-1] * rows
         started = [0.0] * rows
 
-        def note(row: int, token: int, positions: list[list[int]]) -> None:
-            result = results[sentence_of[row]]
-            result.tokens.append(token)
-            result.token_delays.append(session.tokens_needed(row, positions))
+        def note(choice: Choice) -> None:
+            result = results[sentence_of[choice.row]]
+            result.tokens.append(choice.token)
+            result.token_delays.append(choice.delay)
             if learned:
-                result.heads.append([[at + 1 for at in layer] for layer in positions])
+                heads = [[at + 1 for at in layer] for layer in choice.token_heads]
+                result.token_heads.append(heads)
 
         def take(row: int) -> None:
             sentence_of[row] = waiting.pop()
@@ -168,13 +172,29 @@ class Translator:
         return results
 
 
-def load(name: str | Path, *, device: str = "cpu", quantize: str | None = None) -> Translator:
+def load(
+    name: str | Path, *, device: str | torch.device = "cpu", quantize: str | None = None
+) -> Translator:
     """The translator of a model's folder, or of a model in the box by its name ("de-en").
 
     quantize = "int8" rounds its weights, on a CPU.
     """
+    place = _device(device)
     folder = boxed.resolve(name)
     model, config, codec = checkpoint.load_model(folder)
-    assert isinstance(model, TranslationModel)
-    model.to(torch.device(device)).eval()
+    model.to(place).eval()
     return Translator(model.prepare_inference(quantize), config, codec, Lags.load(folder))
+
+
+def _device(name: str | torch.device) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device {str(name)!r}: write cpu or cuda") from None
+    if device.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if not count:
+            raise ValueError(f"device {str(name)!r}: PyTorch finds no GPU here; write cpu")
+        if (device.index or 0) >= count:
+            raise ValueError(f"device {str(name)!r}: there are {count} GPUs, from cuda:0 on")
+    return device

@@ -22,6 +22,5 @@ class Agreement(Agent):
         return tuple(range(1, self.prefixes))
 
     def decide(self, seen: Seen) -> list[int]:
-        best, *others = (view.log_probs.argmax(-1).tolist() for view in (seen.scores, *seen.ahead))
-        columns = zip(best, *others, strict=True)
-        return [WRITE if len(set(tokens)) == 1 else READ for tokens in columns]
+        views = zip(seen.scores.best, *(view.best for view in seen.ahead), strict=True)
+        return [WRITE if len(set(tokens)) == 1 else READ for tokens in views]

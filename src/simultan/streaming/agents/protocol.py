@@ -15,13 +15,26 @@ __all__ = ["READ", "WRITE", "Agent", "Scores", "Seen"]
 WRITE, READ = 0, 1  # an answer is the number of words to read before the agent is asked again
 
 
-@dataclass(frozen=True)
+@dataclass
 class Scores:
     """What the model makes of the source words that it may see."""
 
-    log_probs: Tensor  # [R, V] of the next target token; what can never be written is -inf
+    logits: Tensor  # [R, V] of the next target token; what can never be written is -inf
     hidden: Tensor | None = None  # [R, D] the decoder's state behind them
     attention: Tensor | None = None  # [R, S] over source tokens, for agents that want it
+
+    @cached_property
+    def log_probs(self) -> Tensor:
+        """[R, V]"""
+        return self.logits.log_softmax(-1)
+
+    @cached_property
+    def best(self) -> list[int]:
+        """The most probable token of each row."""
+        if self.logits.is_cuda:
+            return self.logits.argmax(-1).tolist()
+        tokens: list[int] = self.logits.numpy().argmax(-1).tolist()  # ten times as fast
+        return tokens
 
 
 @dataclass

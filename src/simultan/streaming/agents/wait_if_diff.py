@@ -25,9 +25,9 @@ class WaitIfDiff(Agent):
         missing = [max(0, self.start - read) for read in seen.read]
         if all(missing):
             return missing
-        now, further = (view.log_probs.argmax(-1) for view in (seen.scores, *seen.ahead))
-        differs = (now != further).tolist()
         return [
-            words or (self.step if wait else WRITE)
-            for words, wait in zip(missing, differs, strict=True)
+            words or (WRITE if token == further else self.step)
+            for words, token, further in zip(
+                missing, seen.scores.best, seen.ahead[0].best, strict=True
+            )
         ]

@@ -1,4 +1,4 @@
-"""Rules over an offline model: hand-made probabilities, and the properties of every session."""
+"""Agents over an offline model: hand-made probabilities, and the properties of every session."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from small import ARCHITECTURES, CODEC, WORDS, feed_all, make, sentence, writes
 from simultan.data.vocabulary import EOS
 from simultan.model import TranslationModel
 from simultan.model.state import Step
-from simultan.streaming.rules import Rule, RuleSession
 from simultan.streaming.session import End, Event, Read, Session, Write
 
-RULES = ["wait-k:1", "wait-k:3", "static:4,2", "static:2,3", "wait-if-worse:2,1",
-         "wait-if-worse:1,3", "wait-if-diff:2,1", "wait-if-diff:1,2"]  # fmt: skip
+AGENTS = ["wait-k:1", "wait-k:3", "static:4,2", "static:2,3", "wait-if-worse:2,1",
+         "wait-if-worse:1,3", "wait-if-diff:2,1", "wait-if-diff:1,2", "agreement:2",
+          "agreement:3"]  # fmt: skip
 K, L, M = (WORDS.target_vocabulary.pieces.index(piece) for piece in ("k▁", "l▁", "m▁"))
 
 
@@ -24,8 +24,8 @@ def scripted(script: list[list[dict[int, float]]]) -> TranslationModel:
     model = make("offline", "transformer")
     honest = model.step
 
-    def step(tokens, state, rows, threshold) -> Step:  # type: ignore[no-untyped-def]
-        result = honest(tokens, state, rows, threshold)
+    def step(tokens, state, rows, threshold, **options) -> Step:  # type: ignore[no-untyped-def]
+        result = honest(tokens, state, rows, threshold, **options)
         for i, row in enumerate(result.rows):
             at = int(result.positions[i].max())
             probabilities = torch.full((len(WORDS.target_vocabulary),), 1e-9)
@@ -38,8 +38,8 @@ def scripted(script: list[list[dict[int, float]]]) -> TranslationModel:
     return model
 
 
-def run(model: TranslationModel, rule: str, chunks: list[str]) -> list[tuple[str, int]]:
-    events = feed_all(RuleSession(model, WORDS, Rule.parse(rule)), chunks)
+def run(model: TranslationModel, agent: str, chunks: list[str]) -> list[tuple[str, int]]:
+    events = feed_all(Session(model, WORDS, agent), chunks)
     return [(write.text, write.delay) for write in writes(events)]
 
 
@@ -54,7 +54,7 @@ SCRIPT = [
 
 @pytest.mark.parametrize("chunks", [["a b c d"], ["a", "b", "c", "d"], ["a b", "c d"]])
 @pytest.mark.parametrize(
-    ("rule", "expected"),
+    ("agent", "expected"),
     [
         # sees 1, 2, then an end after 3 words is too early: 4
         ("wait-k:1", [("k", 1), ("k", 2), ("k", 4)]),
@@ -68,21 +68,26 @@ SCRIPT = [
         ("wait-if-worse:1,1", [("l", 4), ("m", 4)]),
         # two words at a time: k 0.9 > 0.4 wait; at 3 words the next two are the last and the end
         ("wait-if-worse:1,2", [("l", 4), ("m", 4)]),
+        # the last two prefixes: as wait-if-diff:1,1; the last three: l l l of 2, 3 and 4 words,
+        # then k k m and k m m differ, m m m of 4 words and the end
+        ("agreement:2", [("l", 3), ("k", 3)]),
+        ("agreement:3", [("l", 4), ("m", 4)]),
+        ("agreement:1", [("k", 1), ("k", 1), ("k", 4)]),
     ],
 )
-def test_by_hand(rule: str, chunks: list[str], expected: list[tuple[str, int]]) -> None:
-    assert run(scripted(SCRIPT), rule, chunks) == expected
+def test_by_hand(agent: str, chunks: list[str], expected: list[tuple[str, int]]) -> None:
+    assert run(scripted(SCRIPT), agent, chunks) == expected
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("rule", RULES)
-def test_a_rule_is_a_session_like_any_other(rule: str, architecture: str) -> None:
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_session_with_an_agent_is_like_any_other(agent: str, architecture: str) -> None:
     for seed in range(2):
         model, text = make("offline", architecture, seed, end=0.9), sentence(7, seed)
         words = text.split()
 
-        def session(rows: int = 1, model: TranslationModel = model) -> RuleSession:
-            return RuleSession(model, CODEC, Rule.parse(rule), rows=rows)
+        def session(rows: int = 1, model: TranslationModel = model) -> Session:
+            return Session(model, CODEC, agent, rows=rows)
 
         expected = writes(feed_all(session(), [text]))
         for chunks in (words, [" ".join(words[:3]), "", " ".join(words[3:])]):
@@ -112,38 +117,23 @@ def test_a_rule_is_a_session_like_any_other(rule: str, architecture: str) -> Non
 def test_waiting_for_ever_is_offline() -> None:
     model, text = make("offline", "transformer", seed=1), sentence(6, 3)
     offline = writes(feed_all(Session(model, CODEC), [text]))
-    for rule in ("wait-k:99", "static:99,1", "wait-if-diff:99,1"):
-        ruled = writes(feed_all(RuleSession(model, CODEC, Rule.parse(rule)), [text]))
-        assert [(w.text, w.delay) for w in ruled] == [(w.text, w.delay) for w in offline]
+    for agent in ("wait-k:99", "static:99,1", "wait-if-diff:99,1"):
+        agentd = writes(feed_all(Session(model, CODEC, agent), [text]))
+        assert [(w.text, w.delay) for w in agentd] == [(w.text, w.delay) for w in offline]
 
 
-def test_segments_under_a_rule() -> None:
+def test_segments_under_an_agent() -> None:
     model = make("offline", "transformer", seed=2)
     texts = [sentence(4, 1, "ab."), sentence(3, 2, "cd.")]
-    for rule in RULES:
-        session = RuleSession(model, CODEC, Rule.parse(rule), segment=True)
+    for agent in AGENTS:
+        session = Session(model, CODEC, agent, segment=True)
         events = [event for event in feed_all(session, texts) if event != Read()]
         expected: list[Event] = []
         words = 0
         for text in texts:
-            for write in writes(feed_all(RuleSession(model, CODEC, Rule.parse(rule)), [text])):
+            for write in writes(feed_all(Session(model, CODEC, agent), [text])):
                 heads = [[at + words for at in layer] for layer in write.heads]
                 expected.append(Write(write.text, write.delay + words, heads))
             words += len(text.split())
             expected.append(End(words))
         assert events == expected
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "wait-k", "wait-k:", "wait-k:x", "wait-k:0", "wait-k:1,2", "static:3", "wait-if:1,1",
-     "wait-if-diff:1,0", "wait-if-worse:2"],
-)  # fmt: skip
-def test_bad_rules(text: str) -> None:
-    with pytest.raises(ValueError, match="write wait-k:K"):
-        Rule.parse(text)
-
-
-def test_a_rule_needs_an_offline_model() -> None:
-    with pytest.raises(ValueError, match="needs an offline model"):
-        RuleSession(make("mma-il", "transformer"), CODEC, Rule.parse("wait-k:3"))

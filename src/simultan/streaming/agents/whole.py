@@ -1,0 +1,12 @@
+"""Reads the whole source first: what an offline model does when no agent is chosen."""
+
+from __future__ import annotations
+
+from simultan.streaming.agents.protocol import WRITE, Agent, Seen
+
+__all__ = ["Whole"]
+
+
+class Whole(Agent):
+    def decide(self, seen: Seen) -> list[int]:
+        return [WRITE if ended else 1_000_000 for ended in seen.ended]

@@ -1,0 +1,50 @@
+"""Our own models: what is read and written stays encoded, and a token costs one decoder pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from simultan.data.vocabulary import BOS, EOS
+from simultan.model import TranslationModel
+from simultan.streaming.agents.protocol import Scores
+from simultan.streaming.decoding import THRESHOLD
+
+__all__ = ["Incremental"]
+
+
+class Incremental:
+    """A TranslationModel and the state of its rows."""
+
+    def __init__(self, model: TranslationModel, rows: int) -> None:
+        self.model = model
+        self.device = next(model.parameters()).device
+        with torch.inference_mode():
+            self.state = model.initial_state(rows)
+        self.last = [BOS] * rows  # the last token written
+
+    def read(self, rows: Sequence[int], tokens: list[list[int]], ended: Sequence[bool]) -> None:
+        counts = [len(taken) for taken in tokens]
+        longest = max(counts)
+        padded = [taken + [EOS] * (longest - len(taken)) for taken in tokens]
+        new = torch.tensor(padded, device=self.device)
+        self.model.extend(new, self.state, rows, counts, ended)
+
+    def score(self, rows: Sequence[int], visible: Sequence[int], attention: bool) -> Scores:
+        for row, tokens in zip(rows, visible, strict=True):
+            self.state.limit(row, tokens)
+        last = [self.last[row] for row in rows]
+        step = self.model.step(last, self.state, rows, [THRESHOLD] * len(last), attention=attention)
+        step.logits[:, :EOS] = -torch.inf  # padding and begin are never written
+        weights = None if step.attention is None else step.attention.flatten(1, 2).mean(1)
+        return Scores(step.logits, step.hidden, weights)
+
+    def commit(self, rows: Sequence[int], tokens: Sequence[int]) -> None:
+        for row, token in zip(rows, tokens, strict=True):
+            self.last[row] = token
+        self.state.commit(rows)
+
+    def reset(self, row: int) -> None:
+        self.state.reset(row)
+        self.last[row] = BOS

@@ -1,0 +1,42 @@
+"""What a session with an agent needs of an offline model: read more, score the next token, commit.
+
+A model that keeps what it has computed is incremental, as ours is; another may encode the visible
+part of the source, and decode what is written, again for every token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from simultan.streaming.agents.protocol import Scores
+
+__all__ = ["Backend", "OfflineModel"]
+
+
+class Backend(Protocol):
+    """An offline model and what it remembers of some rows."""
+
+    def read(self, rows: Sequence[int], tokens: list[list[int]], ended: Sequence[bool]) -> None:
+        """More source tokens of these rows; where the source has ended, the last is the end."""
+        ...
+
+    def score(self, rows: Sequence[int], visible: Sequence[int], attention: bool) -> Scores:
+        """The next target token of each row, given its first visible[i] source tokens."""
+        ...
+
+    def commit(self, rows: Sequence[int], tokens: Sequence[int]) -> None:
+        """These target tokens are written, given what was visible when they were last scored."""
+        ...
+
+    def reset(self, row: int) -> None:
+        """The row begins a new sentence."""
+        ...
+
+
+class OfflineModel(Protocol):
+    """A model that is not ours and translates whole sentences."""
+
+    agent: str  # who decides if nobody else is chosen
+
+    def backend(self, rows: int) -> Backend: ...

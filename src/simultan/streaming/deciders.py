@@ -1,0 +1,154 @@
+"""Who decides what a session writes next: the heads of its model, or agents over an offline one.
+
+Both read source tokens, choose the next target token of the rows that need no more source, and
+commit it. What is not committed leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simultan.data.vocabulary import EOS
+from simultan.model import TranslationModel
+from simultan.streaming.agents import WRITE, Agent, Scores, Seen, load_agent
+from simultan.streaming.backends import Backend
+from simultan.streaming.backends.incremental import Incremental
+from simultan.streaming.decoding import THRESHOLD, Decoding
+from simultan.streaming.row import Choice, Row
+
+__all__ = ["AgentsDecide", "HeadsDecide"]
+
+
+class HeadsDecide:
+    """A learned policy, or a model trained with a fixed lag: the model itself knows when."""
+
+    def __init__(self, model: TranslationModel, rows: list[Row]) -> None:
+        self.model, self.rows = model, rows
+        self.backend = Incremental(model, len(rows))
+        self.state = self.backend.state
+        _, self.layers, self.heads = self.state.decoder.positions.shape
+        self.thresholds = [THRESHOLD] * len(rows)
+
+    def set_decoding(self, decoding: Decoding, row: int) -> None:
+        if decoding.threshold is not None:
+            self.thresholds[row] = decoding.threshold
+        elif not self.model.policy.learned:
+            self.state.set_lag(row, decoding.k or self.model.policy.lags[0])
+
+    def choose(self, rows: Sequence[int]) -> list[Choice]:
+        """The next token of the rows whose heads need no more source."""
+        last = [self.backend.last[row] for row in rows]
+        thresholds = [self.thresholds[row] for row in rows]
+        step = self.model.step(last, self.state, rows, thresholds)
+        if not step.rows:
+            return []
+        tokens = step.best(EOS)  # what comes before it, padding and begin, is never written
+        return [
+            Choice(row, token, heads, max(map(max, heads)) + 1)
+            for row, token, heads in zip(step.rows, tokens, step.positions.tolist(), strict=True)
+        ]
+
+    def move_on(self, row: int, token: int) -> None:
+        """Source tokens before this one are translated: heads go on from it."""
+        self.state.skip_to(row, token)
+
+    def needed(self, row: int) -> int:
+        """The first source token that a head may still look at."""
+        return self.state.needed(row)
+
+    def reset(self, row: int) -> None:
+        self.backend.reset(row)
+
+
+class AgentsDecide:
+    """Agents over an offline model, each row with its own.
+
+    A delay counts what was read to decide: an agent that looks ahead has seen more words than
+    the model has.
+    """
+
+    layers = heads = 1  # where a head would stand is where the model stops to see
+
+    def __init__(self, backend: Backend, rows: list[Row], default: Agent) -> None:
+        self.backend, self.rows = backend, rows
+        self.loaded: dict[str | None, Agent] = {None: default}
+        self.agents = [default] * len(rows)
+        self.visible = [1] * len(rows)  # words of the segment that the model sees
+        self.memory: list[dict[str, object]] = [{} for _ in rows]
+
+    def set_decoding(self, decoding: Decoding, row: int) -> None:
+        text = decoding.agent
+        if text is not None and text not in self.loaded:
+            self.loaded[text] = load_agent(text)
+        if self.loaded[text] is not self.agents[row]:
+            self.agents[row], self.memory[row] = self.loaded[text], {}
+
+    def choose(self, rows: Sequence[int]) -> list[Choice]:
+        """The next token of the rows whose agents say WRITE."""
+        choices: list[Choice] = []
+        asked = list(rows)
+        while asked := [row for row in asked if self._is_ready(row)]:
+            agent = self.agents[asked[0]]
+            together = [row for row in asked if self.agents[row] is agent]
+            read_on = self._ask(agent, together, choices)
+            asked = [row for row in asked if row not in together] + read_on
+        return choices
+
+    def _is_ready(self, row: int) -> bool:
+        """Whether the words that the agent wants to see have been read."""
+        ahead = max(self.agents[row].lookahead, default=0)
+        return self.rows[row].has_words(self.visible[row] + ahead)
+
+    def _ask(self, agent: Agent, rows: list[int], choices: list[Choice]) -> list[int]:
+        """Ask one agent about its rows; returns those in which it wants to read on."""
+        ahead = max(agent.lookahead, default=0)
+        states = [self.rows[row] for row in rows]
+        views: dict[int, Scores] = {}
+
+        def score(more: int) -> Scores:
+            views[more] = self._score(rows, more, agent.wants_attention)
+            return views[more]
+
+        seen = Seen(
+            read=[self.visible[row] for row in rows],
+            written=[state.writer.words for state in states],
+            ended=[
+                state.ended and state.before + self.visible[row] > state.read
+                for row, state in zip(rows, states, strict=True)
+            ],
+            memory=[self.memory[row] for row in rows],
+            score=score,
+            lookahead=agent.lookahead,
+        )
+        answers = dict(zip(rows, agent.decide(seen), strict=True))
+        writing = [row for row, words in answers.items() if words == WRITE]
+        if 0 in views:
+            best = dict(zip(rows, views[0].best, strict=True))
+        elif writing:  # the agent did not need to know
+            best = dict(zip(writing, self._score(writing, 0).best, strict=True))
+        for row in writing:
+            stop = self.rows[row].tokens_of(self.visible[row]) - 1
+            delay = self.rows[row].tokens_of(self.visible[row] + ahead)
+            choices.append(Choice(row, best[row], [[stop]], delay))
+        reading = [row for row in rows if answers[row] != WRITE]
+        for row in reading:
+            self.visible[row] += answers[row]
+        return reading
+
+    def _score(self, rows: list[int], more: int, attention: bool = False) -> Scores:
+        visible = [self.rows[row].tokens_of(self.visible[row] + more) for row in rows]
+        return self.backend.score(rows, visible, attention)
+
+    def move_on(self, row: int, token: int) -> None:
+        """Source tokens before this one are translated: the model sees at least this one."""
+        state = self.rows[row]
+        word = state.word_of[token - state.first] if token < state.available else state.read + 1
+        self.visible[row] = max(self.visible[row], word - state.before)
+
+    def needed(self, row: int) -> int:
+        """An offline model looks at the whole segment."""
+        return 0
+
+    def reset(self, row: int) -> None:
+        self.backend.reset(row)
+        self.visible[row], self.memory[row] = 1, {}
