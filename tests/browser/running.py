@@ -16,11 +16,11 @@ Opener = Callable[..., Any]  # a path and options of the browser's context -> a 
 class Running:
     """A server in a thread of its own; with a port, one that takes another's place."""
 
-    def __init__(self, translator: Translator, port: int = 0, token: str | None = None) -> None:
+    def __init__(self, translator: Translator, port: int = 0, **options: Any) -> None:
         from simultan.server.run import make_server
         from simultan.server.settings import Settings
 
-        settings = Settings(rows=32, token=token, drain_seconds=0.2)
+        settings = Settings(**{"rows": 32, "drain_seconds": 0.2, **options})
         self.server = make_server(translator, settings, "127.0.0.1", port)
         self.thread = threading.Thread(target=self.server.run)
 

@@ -7,6 +7,7 @@ const RECENT = 60; // words; a late overlay shows the last lines at once
 export class Captions {
   constructor(transcript) {
     this.transcript = transcript;
+    this.lang = "";
     this.wire = new BroadcastChannel(NAME);
     this.wire.onmessage = ({ data }) => data.hello && this.publish();
   }
@@ -14,9 +15,9 @@ export class Captions {
   publish() {
     const { writes, sentences } = this.transcript;
     const start = Math.max(0, writes.length - RECENT);
-    const breaks = new Set(sentences.map(({ first }) => first));
+    const breaks = new Set(sentences.slice(-RECENT).map(({ first }) => first));
     const words = writes.slice(start).map(({ text }, i) => ({ text, opens: breaks.has(start + i) }));
-    this.wire.postMessage({ start, words, lang: document.getElementById("target").lang });
+    this.wire.postMessage({ start, words, lang: this.lang });
   }
 }
 
@@ -27,8 +28,11 @@ export function listen(onCaptions) {
   wire.postMessage({ hello: true });
 }
 
-/** Overlay side: the same, of a channel of the server; docs/protocol.md says what its events are. */
-export function follow(channel, token, onCaptions) {
+/**
+ * Overlay side: the same, of a channel of the server; docs/protocol.md says what its events are.
+ * `onStatus(key, values)` names a text about the connection.
+ */
+export function follow(channel, token, { onCaptions, onStatus }) {
   const query = token ? `?token=${encodeURIComponent(token)}` : "";
   const address = `v1/follow/${encodeURIComponent(channel)}${query}`;
   let lang = "";
@@ -36,7 +40,10 @@ export function follow(channel, token, onCaptions) {
     let start = 0; // from the beginning: what an earlier connection has shown goes
     let segment = "";
     const source = new EventSource(address);
-    source.addEventListener("following", ({ data }) => (lang = JSON.parse(data).pair.split("-")[1] ?? ""));
+    source.addEventListener("following", ({ data }) => {
+      lang = JSON.parse(data).pair.split("-")[1] ?? "";
+      onStatus("overlayWaiting");
+    });
     source.addEventListener("write", ({ data }) => {
       const write = JSON.parse(data);
       const place = `${write.session} ${write.segment}`;
@@ -44,9 +51,22 @@ export function follow(channel, token, onCaptions) {
       segment = place;
     });
     source.onerror = () => {
+      onStatus("overlayLost");
       if (source.readyState !== EventSource.CLOSED) return; // it goes on by itself
-      setTimeout(connect, 3_000); // refused: there may be room later
+      sayWhy(address, onStatus);
+      setTimeout(connect, 5_000); // refused: there may be room later
     };
   };
   connect();
+}
+
+/** An event stream does not tell why it was refused; the same request by other means does. */
+async function sayWhy(address, onStatus) {
+  try {
+    const answer = await fetch(address, { headers: { accept: "text/event-stream" } });
+    if (answer.ok) return void answer.body.cancel();
+    onStatus("overlayRefused", { message: (await answer.json()).message });
+  } catch {
+    // no connection: that has been said
+  }
 }

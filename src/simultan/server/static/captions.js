@@ -1,35 +1,43 @@
-// Text and caption files: words with the second each is spoken, and written words as WebVTT.
+// Text and caption files: words with the second each is said, and written words as WebVTT.
 
-export const READING_PACE = 2.5; // words a second of a text without times
-const TIMING = /(?:(\d+):)?(\d{1,2}):(\d{2})[.,](\d{1,3})\s*-->\s*(?:(\d+):)?(\d{1,2}):(\d{2})[.,](\d{1,3})/;
+const PACE = 2.5; // words a second of a text without times
+const LONGEST = 80; // characters of a caption
+const LINGER = 2; // seconds that a caption stays when none follows
+const STAMP = String.raw`(?:(\d+):)?(\d{1,2}):(\d{2})[.,](\d{1,3})`;
+const TIMING = new RegExp(String.raw`${STAMP}\s*-->\s*${STAMP}`);
 const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', nbsp: " ", lrm: "", rlm: "" };
-const SENTENCE_END = /[.!?…。！？؟।]["'”’»)\]]*$/;
 
 /** The words of a file: [{word, at}], `at` in seconds; {end: true} where a paragraph ends. */
 export function schedule(text, name = "") {
   const clean = text.replace(/^\uFEFF/, "").replace(/\r\n?/g, "\n");
-  const captions = /\.(srt|vtt)$/i.test(name) || /^WEBVTT\b/.test(clean);
-  const cues = captions ? parseCues(clean) : [];
-  return cues.length ? wordsOfCues(cues) : wordsOfText(captions ? "" : clean);
+  if (isTimed(name) || /^WEBVTT\b/.test(clean)) return parseCues(clean).flatMap(wordsOfCue);
+  let count = 0;
+  return clean.split(/\n[ \t]*\n/).flatMap((paragraph) => {
+    const words = paragraph.split(/\s+/).filter(Boolean).map((word) => ({ word, at: count++ / PACE }));
+    return words.length ? [...words, { end: true, at: count / PACE }] : [];
+  });
 }
+
+export const isTimed = (name) => /\.(srt|vtt)$/i.test(name);
 
 /** [{start, end, text}] of an SRT or WebVTT file; what is no cue is passed over. */
 export function parseCues(text) {
   const cues = [];
-  for (const block of text.split(/\n[ \t]*\n/)) {
-    const lines = block.split("\n");
-    const index = lines.findIndex((line) => TIMING.test(line));
-    if (index < 0) continue;
-    const [, h1, m1, s1, f1, h2, m2, s2, f2] = TIMING.exec(lines[index]);
-    const start = seconds(h1, m1, s1, f1);
-    const end = Math.max(start, seconds(h2, m2, s2, f2));
-    const said = plain(lines.slice(index + 1).join(" "));
-    if (said) cues.push({ start, end, text: said });
+  for (const line of text.split("\n")) {
+    const match = TIMING.exec(line);
+    if (match) {
+      const [start, end] = [match.slice(1, 5), match.slice(5, 9)].map(seconds);
+      cues.push({ start, end: Math.max(start, end), lines: [], open: true });
+    } else if (!line.trim() && cues.length) cues.at(-1).open = false;
+    else if (cues.at(-1)?.open) cues.at(-1).lines.push(line);
   }
-  return cues.sort((a, b) => a.start - b.start);
+  return cues
+    .map(({ start, end, lines }) => ({ start, end, text: plain(lines.join(" ")) }))
+    .filter((cue) => cue.text)
+    .sort((a, b) => a.start - b.start);
 }
 
-function seconds(hours, minutes, whole, fraction) {
+function seconds([hours, minutes, whole, fraction]) {
   return +(hours ?? 0) * 3600 + +minutes * 60 + +whole + +fraction.padEnd(3, "0") / 1000;
 }
 
@@ -40,75 +48,34 @@ function plain(text) {
     .trim();
 }
 
-/** Words share the time of their cue by their letters; each is spoken when it ends. */
-function wordsOfCues(cues) {
-  const words = [];
-  for (const { start, end, text } of cues) {
-    const parts = text.split(/\s+/);
-    const letters = parts.reduce((sum, word) => sum + word.length + 1, 0);
-    let passed = 0;
-    for (const word of parts) {
-      passed += word.length + 1;
-      words.push({ word, at: start + ((end - start) * passed) / letters });
-    }
-  }
-  return words;
+/** Words share the time of their caption. */
+function wordsOfCue({ start, end, text }) {
+  const words = text.split(/\s+/);
+  return words.map((word, i) => ({ word, at: start + ((end - start) * (i + 1)) / words.length }));
 }
 
-function wordsOfText(text) {
-  const words = [];
-  let count = 0;
-  for (const paragraph of text.split(/\n[ \t]*\n/)) {
-    const parts = paragraph.split(/\s+/).filter(Boolean);
-    for (const word of parts) words.push({ word, at: count++ / READING_PACE });
-    if (parts.length) words.push({ end: true, at: count / READING_PACE });
-  }
-  return words;
-}
-
-/** Written words [{text, at, last}] as WebVTT: short cues, broken where sentences end. */
-export function toVtt(words, { longest = 72, seconds: span = 6, gap = 2.5 } = {}) {
+/** Written words [{text, at, last}] as WebVTT: a sentence to a caption, or several if it is long. */
+export function toVtt(words) {
   const cues = [];
   let open = null;
   for (const { text, at, last } of words) {
-    const full = open && open.text.length + text.length + 1 > longest;
-    if (!open || full || at - open.start > span || at - open.end > gap) {
-      open = { start: at, end: at, text };
-      cues.push(open);
-    } else {
-      open.text += ` ${text}`;
-      open.end = at;
-    }
-    if (last || SENTENCE_END.test(text)) open = null;
+    const full = open && (open.text.length + text.length >= LONGEST || at > open.end);
+    if (!open || full) cues.push((open = { start: at, text }));
+    else open.text += ` ${text}`;
+    open.end = at + LINGER;
+    if (last) open = null;
   }
-  let previous = 0;
-  const blocks = cues.map((cue, index) => {
-    const start = Math.max(previous, cue.start);
-    const next = cues[index + 1]?.start ?? Infinity;
-    const end = Math.max(start + 0.5, Math.min(next, cue.end + 2));
-    previous = end;
-    return `${stamp(start)} --> ${stamp(end)}\n${breakLine(escapeText(cue.text))}\n`;
+  const blocks = cues.map(({ start, end, text }, i) => {
+    const until = Math.max(start + 0.5, Math.min(end, cues[i + 1]?.start ?? end));
+    return `${stamp(start)} --> ${stamp(until)}\n${escape(text)}\n`;
   });
   return `WEBVTT\n\n${blocks.join("\n")}`;
 }
 
 function stamp(time) {
-  const ms = Math.round(time * 1000);
-  const part = (value, size) => String(value).padStart(size, "0");
-  const minutes = Math.floor(ms / 60_000);
-  const clock = `${part(Math.floor(minutes / 60), 2)}:${part(minutes % 60, 2)}`;
-  return `${clock}:${part(Math.floor(ms / 1000) % 60, 2)}.${part(ms % 1000, 3)}`;
+  return new Date(Math.round(time * 1000)).toISOString().slice(11, 23);
 }
 
-function escapeText(text) {
+function escape(text) {
   return text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-}
-
-/** Two lines of about equal length where one would be long. */
-function breakLine(text, longest = 42) {
-  if (text.length <= longest) return text;
-  const middle = text.length / 2;
-  const breaks = [...text.matchAll(/ /g)].map((match) => match.index);
-  breaks.sort((a, b) => Math.abs(a - middle) - Math.abs(b - middle));
-  return breaks.length ? `${text.slice(0, breaks[0])}\n${text.slice(breaks[0] + 1)}` : text;
 }

@@ -1,31 +1,46 @@
-// Latency of what was written so far: average lagging and words a second.
+// How far behind the translation was, sentence by sentence.
 
-/** AL of one sentence: words behind an ideal writer; delays count words of this sentence. */
-export function averageLagging(delays, sourceLength) {
-  if (!delays.length || !sourceLength) return 0;
-  const step = sourceLength / delays.length;
-  let sum = 0;
-  for (let i = 0; i < delays.length; i++) {
-    sum += delays[i] - i * step;
-    if (delays[i] >= sourceLength) return sum / (i + 1);
+/**
+ * Average lagging of one sentence, in words and seconds: the mean distance to an ideal writer who is
+ * never ahead of what was said, up to the first word that needed the whole sentence.
+ *
+ * `delays` count words of this sentence; `said` and `written` are moments in ms. There are no
+ * seconds where a word has no moment (it was pasted).
+ */
+export function lagging(delays, length, said = [], written = []) {
+  if (!delays.length || !length) return null;
+  const step = length / delays.length;
+  let words = 0;
+  let time = 0;
+  let count = 0;
+  for (const [i, delay] of delays.entries()) {
+    words += delay - i * step;
+    time += (written[i] - (said[Math.floor(i * step)] ?? NaN)) / 1000;
+    count++;
+    if (delay >= length) break;
   }
-  return sum / delays.length;
+  return { words: words / count, seconds: Number.isFinite(time) ? time / count : null };
 }
 
-/** The mean over sentences that have begun; an open one counts up to the last word it needed. */
-export function runningLagging(sentences) {
-  const values = [];
-  for (const { delays, length } of sentences) {
-    if (delays.length) values.push(averageLagging(delays, length ?? Math.max(...delays)));
+/** The mean of the last sentences; null before the first. */
+export class Measured {
+  constructor(most = 5) {
+    this.most = most;
+    this.clear();
   }
-  return values.length ? values.reduce((a, b) => a + b) / values.length : null;
-}
 
-/** Words a second over the last seconds, from the moments (in ms) they were written. */
-export function writingRate(times, now, span = 10_000) {
-  let first = times.length;
-  while (first > 0 && now - times[first - 1] <= span) first--;
-  const count = times.length - first;
-  if (!count) return 0;
-  return count / (Math.max(1_000, Math.min(span, now - times[0])) / 1_000);
+  /** Only what was written with the present delay counts. */
+  clear() {
+    this.found = [];
+  }
+
+  add(value) {
+    if (value) this.found = [...this.found, value].slice(-this.most);
+  }
+
+  get mean() {
+    const mean = (values) => (values.length ? values.reduce((a, b) => a + b) / values.length : null);
+    const seconds = this.found.map((value) => value.seconds).filter((value) => value !== null);
+    return { words: mean(this.found.map((value) => value.words)), seconds: mean(seconds) };
+  }
 }

@@ -1,107 +1,116 @@
 // The page: what is typed, pasted, played or spoken goes to the stream; what comes back is shown.
 
 import { Captions } from "./broadcast.js";
-import { schedule, toVtt } from "./captions.js";
-import { runningLagging, writingRate } from "./latency.js";
-import { hideNotice, showNotice, showState, tell } from "./notice.js";
-import { Pane, tieOfSource, tieOfWrite } from "./panes.js";
+import { Delay } from "./delay.js";
+import { showPlayer, takeFiles } from "./files.js";
+import { lagging } from "./latency.js";
+import { takeLooks } from "./look.js";
+import { hideNotice, showNotice, showState } from "./notice.js";
 import { layerColour, PathFigure } from "./path.js";
-import { Player } from "./player.js";
+import { Sheet } from "./sheet.js";
 import { canListen, Speech } from "./speech.js";
 import { Stream } from "./stream.js";
+import { currentLanguage, number, showTexts, text } from "./strings.js";
+import { offer } from "./takeaway.js";
+import { tieOfSource, tieOfWrite } from "./tie.js";
 import { Transcript } from "./transcript.js";
+import { Typing } from "./typing.js";
 import { splitWords } from "./words.js";
 
 const STORE = "simultan.session";
-const HINT = "Point at a written word, or move through them with the arrow keys, to see what it waited for.";
+const CORRECTION = 600; // ms without a key until a corrected sentence is said again
 const $ = (id) => document.getElementById(id);
-const typing = $("typing");
 
 const transcript = new Transcript();
-let channel = crypto.getRandomValues(new Uint32Array(3)).reduce((text, part) => text + part.toString(36), "");
+const captions = new Captions(transcript);
+let channel = crypto.getRandomValues(new Uint32Array(3)).reduce((all, part) => all + part.toString(36), "");
 let shift = 0; // seconds from the clock of this page to that of the file that was played
-let heard = 0;
-let sourceLanguage = "";
+let model = { pair: "", layers: 0, heads: 0, channel: "", learned: false };
 
 // --- what is shown ---
 
-const source = new Pane($("source"), { onTie: (index) => showTie(index, tieOfSource) });
-const target = new Pane($("target"), { focusable: true, onTie: (index) => showTie(index, tieOfWrite) });
-const figure = new PathFigure($("path"), transcript, (index) => showTie(index, tieOfWrite));
+const parts = { sheet: $("sheet"), closed: $("closed"), source: $("open-source"), target: $("open-target") };
+const sheet = new Sheet(parts, transcript, { onTie: showTie, onFrame: showCounts });
+const figure = new PathFigure($("path"), transcript, (index) => showTie("target", index, true));
+const delay = new Delay(
+  { box: $("slider"), slider: $("delay"), value: $("delay-value"), measured: $("measured") },
+  (value) => {
+    stream.setDecoding(value);
+    keep();
+  },
+);
 
-function showTie(index, find) {
-  const tie = index === null ? null : find(transcript, index);
-  target.mark(tie?.writes ?? [], "tied");
-  source.mark(tie?.stops ?? [], "stop");
-  source.mark(tie?.awaited ?? [], "awaited");
+function showTie(kind, index, reveal = false) {
+  const find = kind === "source" ? tieOfSource : tieOfWrite;
+  const tie = index === null || kind === null ? null : find(transcript, index);
+  sheet.mark(tie ?? {}, reveal);
   figure.highlight(tie);
-  $("tie").textContent = tie?.says ?? (transcript.writes.length ? HINT : "");
+  $("tie").textContent = tie?.says ?? hint();
 }
 
-function addSource(word, fresh) {
-  const span = source.add(word, { fresh });
-  span.classList.toggle("unheard", source.count > heard);
-  source.follow(true);
+function hint() {
+  if (!transcript.words.length) return "";
+  const open = transcript.words.length > transcript.open.from;
+  return text(open || !transcript.writes.length ? "finalHint" : "pointHint");
 }
 
-function showFigures() {
-  const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
-  $("heard").textContent = transcript.words.length ? count(transcript.words.length, "word") : "";
-  $("written").textContent = transcript.writes.length ? count(transcript.writes.length, "word") : "";
-  const lagging = runningLagging(transcript.delays());
-  $("lagging").textContent = lagging === null ? "–" : lagging.toFixed(1);
-  showRate();
-  for (const id of ["copy", "save-text", "save-vtt"]) $(id).disabled = !transcript.writes.length;
-  if (!$("tie").textContent) showTie(null);
+function showCounts({ waiting, behind }) {
+  const { words, writes } = transcript;
+  const count = (n) => (n === 1 ? text("oneWord") : text("words", { n: number(n) }));
+  const values = { done: number(sheet.heard), n: number(words.length) };
+  $("heard").textContent = waiting ? text("wordsOf", values) : words.length ? count(words.length) : "";
+  $("written").textContent = writes.length ? count(writes.length) : "";
+  $("more").textContent = waiting && !behind ? text("more", { n: number(waiting) }) : "";
+  $("hint").hidden = words.length > 0;
+  typing.input.placeholder = words.length ? "" : text("typeHere");
+  typing.fit();
+  for (const id of ["copy", "save-text", "save-vtt"]) $(id).disabled = !writes.length;
+  if (!sheet.marked.length) $("tie").textContent = hint();
   figure.draw();
 }
 
-function showRate() {
-  const times = transcript.writes.slice(-200).map(({ time }) => time);
-  $("rate").textContent = writingRate(times, Date.now()).toFixed(1);
-}
-setInterval(showRate, 1_000);
-
-function showLanguages(pair) {
-  const [from, to] = pair.split("-");
-  const names = new Intl.DisplayNames(["en"], { type: "language", fallback: "code" });
-  const name = (code) => {
-    try {
-      return names.of(code);
-    } catch {
-      return code; // no language tag
-    }
-  };
-  sourceLanguage = from ?? "";
-  $("source").lang = from ?? "";
-  $("target").lang = to ?? "";
-  $("pair").textContent = from && to ? `${name(from)} to ${name(to)}` : pair;
+function languageName(code) {
+  try {
+    return new Intl.DisplayNames([currentLanguage()], { type: "language" }).of(code);
+  } catch {
+    return code; // no language tag
+  }
 }
 
-function showLayers(layers) {
-  const items = Array.from({ length: layers }, (_, layer) => {
+function showModel() {
+  const [from, to] = model.pair.split("-");
+  const known = Boolean(from && to);
+  sheet.languages = [from ?? "", to ?? ""];
+  [parts.source.lang, parts.target.lang] = sheet.languages;
+  captions.lang = to ?? "";
+  const names = known ? [languageName(from), languageName(to)] : [];
+  $("pair").textContent = known ? text("pair", { from: names[0], to: names[1] }) : model.pair;
+  $("source-title").textContent = names[0] ?? text("source");
+  $("target-title").textContent = names[1] ?? text("target");
+  const items = Array.from({ length: model.layers }, (_, layer) => {
     const item = document.createElement("li");
     const dot = document.createElement("i");
-    dot.style.background = layerColour(layer, layers);
-    item.append(dot, `Layer ${layer + 1}`);
+    dot.style.background = layerColour(layer, model.layers);
+    item.append(dot, text("layer", { n: layer + 1 }));
     return item;
   });
   $("legend").replaceChildren(...items);
+  $("figure-hint").textContent = text("figureHint", { layers: model.layers, heads: model.heads });
 }
 
 /** Where captions only are to be had; without a channel, in this browser alone. */
-function showOverlay(channel) {
-  const address = new URL(channel ? `overlay?channel=${channel}` : "overlay", location.href);
-  if (channel && stream.token) address.hash = new URLSearchParams({ token: stream.token });
+function showOverlay() {
+  const address = new URL(model.channel ? `overlay?channel=${model.channel}` : "overlay", location.href);
+  if (model.channel && stream.token) address.hash = new URLSearchParams({ token: stream.token });
   $("overlay").href = address.href;
-  $("copy-overlay").hidden = !channel;
+  $("copy-overlay").hidden = !model.channel;
 }
 
 // A screen reader hears phrases, not single words.
 let unspoken = [];
 let speaking = null;
-function announce(text) {
-  unspoken.push(text);
+function announce(said) {
+  unspoken.push(said);
   speaking ??= setTimeout(() => {
     const line = document.createElement("p");
     line.textContent = unspoken.join(" ");
@@ -115,196 +124,142 @@ function announce(text) {
 // --- the stream ---
 
 const stream = new Stream(new URL("ws", location.href).href.replace(/^http/, "ws"), {
-  onStarted({ pair, layers, learned, channel, lags }) {
-    showLanguages(pair);
-    showLayers(layers);
-    $("slider").hidden = !learned;
-    scaleSlider(lags ?? []);
-    showOverlay(channel);
+  onStarted(started) {
+    model = started;
+    showModel();
+    showOverlay();
+    delay.scale({ ...started, threshold: stream.decoding ?? started.threshold });
+    if (document.activeElement === document.body) $("typing").focus();
     keep();
   },
-  onWrite({ text, delay, heads, time }) {
+  onWrite({ text: said, delay: needed, heads, time }) {
     const seconds = (time - (transcript.began ?? time)) / 1000;
     if (player.playing) shift = player.position - seconds;
     const at = Math.max(transcript.writes.at(-1)?.at ?? 0, seconds + shift);
-    const before = transcript.writes.length;
-    transcript.write(text, delay, heads, at, time);
-    for (const write of transcript.writes.slice(before)) target.add(write.text);
-    target.follow();
-    announce(text);
+    transcript.write(said, needed, heads, at, time);
+    announce(said);
     captions.publish();
-    showFigures();
+    sheet.draw();
     keep();
   },
-  onRead(words) {
-    for (; heard < words; heard++) source.spans.get(heard)?.classList.remove("unheard");
-    keep();
-  },
+  onRead: (words) => sheet.hear(words),
   onEnd(words) {
-    transcript.end(words);
-    target.endSentence();
-    if (transcript.words.length <= words) source.endSentence();
-    showFigures();
+    if (transcript.end(words)) {
+      const { delays, length, said, written } = transcript.lastEnded();
+      delay.measure(lagging(delays, length, said, written));
+    }
+    sheet.hear(words);
     keep();
   },
-  /** Everything after the last word that was needed is said again. */
+  /** The server has lost the open sentence: it is said again from its beginning. */
   onLost() {
-    const cut = Math.max(transcript.open.from, transcript.writes.at(-1)?.delay ?? 0);
-    transcript.end(cut);
-    target.endSentence();
-    return { cut, words: transcript.words.slice(cut) };
+    transcript.unwrite();
+    sheet.heard = transcript.open.from;
+    sheet.draw();
+    captions.publish();
+    showNotice("lost", text("lostNotice"));
   },
   onState(kind, detail) {
-    showState(kind, detail, { retry: () => stream.connect(), anew: clear });
-    if (kind === "refused" && detail.code === "unauthorized") $("token").focus();
+    const actions = { retry: () => stream.connect(), anew: clear };
+    showState(kind, { ...detail, token: stream.token }, actions);
+    if (detail.code === "unauthorized") $("token").focus();
   },
 });
 
 $("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
   stream.token = $("token").value.trim();
+  $("token").value = "";
   hideNotice("unauthorized");
   stream.connect();
+  $("typing").focus();
 });
 
-function say(words) {
+// --- what is said ---
+
+let correcting = null; // the sentence was changed and is not said again yet
+
+function say(words, live = true) {
   if (!words.length) return;
-  for (const word of words) {
-    transcript.hear(word);
-    addSource(word);
-  }
-  stream.say(words);
-  showFigures();
+  hideNotice("cleared");
+  for (const word of words) transcript.hear(word, { live });
+  if (!correcting) stream.say(words);
+  else sayAgain();
+  sheet.pinned = true;
+  sheet.draw();
   keep();
+}
+
+function sayAgain() {
+  clearTimeout(correcting);
+  correcting = null;
+  stream.say(transcript.words.slice(transcript.open.from));
 }
 
 function endSentence() {
+  if (correcting) sayAgain();
   stream.endSentence();
-  source.endSentence();
   keep();
 }
 
-// --- typing and pasting ---
-
-function fitTyping() {
-  const text = typing.value || (transcript.words.length ? "" : typing.placeholder);
-  typing.style.width = `${Math.max(4, text.length + 3)}ch`;
-}
-
-function takeTyped(all = false) {
-  const text = typing.value;
-  const cut = all ? text.length : text.search(/\S*$/);
-  if (cut > 0 || all) {
-    say(splitWords(text.slice(0, cut)));
-    typing.value = text.slice(cut);
+/** The last word of the open sentence, to be typed anew; the sentence is translated again. */
+function takeBack() {
+  const word = transcript.unhear();
+  if (word === null) return null;
+  if (correcting || !stream.unsay()) {
+    transcript.unwrite();
+    stream.rewind();
+    sheet.heard = transcript.open.from;
+    captions.publish();
+    clearTimeout(correcting);
+    correcting = setTimeout(sayAgain, CORRECTION);
   }
-  if (transcript.words.length) typing.placeholder = "";
-  fitTyping();
+  sheet.draw();
+  keep();
+  return word;
 }
 
-typing.addEventListener("input", (event) => {
-  if (!event.isComposing) takeTyped();
-  fitTyping();
-});
-typing.addEventListener("compositionend", () => takeTyped());
-typing.addEventListener("keydown", (event) => {
-  if (event.key !== "Enter" || event.isComposing) return;
-  event.preventDefault();
-  takeTyped(true);
-  endSentence();
-});
-typing.addEventListener("paste", (event) => {
-  event.preventDefault();
-  const [start, end] = [typing.selectionStart, typing.selectionEnd];
-  const text = typing.value.slice(0, start) + event.clipboardData.getData("text") + typing.value.slice(end);
-  const paragraphs = text.split(/\n\s*\n/);
-  paragraphs.forEach((paragraph, index) => {
-    say(splitWords(paragraph));
-    if (index < paragraphs.length - 1) endSentence();
-  });
-  typing.value = "";
-  fitTyping();
-});
-$("source").addEventListener("click", () => {
-  if (getSelection().isCollapsed) typing.focus();
+const typing = new Typing($("typing"), { say, endSentence, takeBack });
+const player = takeFiles(say, endSentence);
+$("sheet").addEventListener("click", (event) => {
+  if (getSelection().isCollapsed && !event.target.closest(".target")) typing.input.focus();
 });
 $("end-sentence").addEventListener("click", () => {
-  takeTyped(true);
-  endSentence();
-  typing.focus();
+  typing.finishSentence();
+  typing.input.focus();
 });
 
 function clear() {
+  const before = transcript.save();
   player.stop();
   if (speech?.listening) speech.stop();
+  clearTimeout(correcting);
+  correcting = null;
+  startOver();
+  if (before.words.length) showNotice("cleared", text("cleared"), { [text("undo")]: () => bringBack(before) });
+  else hideNotice();
+}
+
+function startOver(saved = null) {
   transcript.clear();
-  source.clear();
-  target.clear();
-  heard = shift = 0;
-  typing.value = "";
-  typing.placeholder = "Type here";
+  if (saved) transcript.restore(saved);
+  if (saved) transcript.end(saved.words.length); // its session is gone
+  shift = 0;
+  typing.text = "";
   $("spoken").replaceChildren();
-  hideNotice();
-  showTie(null);
-  fitTyping();
-  stream.restart();
+  stream.restart(transcript.words.length);
+  sheet.reset();
+  sheet.hear(transcript.words.length);
+  delay.found.clear();
+  delay.show();
+  showTie(null, null);
   captions.publish();
-  showFigures();
   keep();
-  typing.focus();
+  typing.input.focus();
 }
+
+const bringBack = (before) => startOver(before);
 $("clear").addEventListener("click", clear);
-
-// --- files ---
-
-const player = new Player(
-  (item) => (item.end ? endSentence() : say(splitWords(item.word))),
-  () => {
-    $("player").hidden = !player.loaded;
-    if (!player.loaded) return;
-    $("file-name").textContent = player.name;
-    $("play").textContent = player.playing ? "Pause" : "Play";
-    $("progress").value = player.duration ? player.position / player.duration : 0;
-  },
-);
-$("play").addEventListener("click", () => (player.playing ? player.pause() : player.play()));
-$("stop").addEventListener("click", () => {
-  player.stop();
-  endSentence();
-});
-$("speed").addEventListener("change", () => player.setSpeed(+$("speed").value));
-
-async function openFile(file) {
-  const text = /\.(txt|srt|vtt)$/i.test(file.name) || file.type.startsWith("text/") ? await file.text() : "";
-  const items = text.includes("\0") ? [] : schedule(text, file.name);
-  if (!items.length) {
-    const found = text ? "has no words to play" : "is no text file";
-    return showNotice("file", `“${file.name}” ${found}. Choose a .txt, .srt or .vtt file.`);
-  }
-  hideNotice("file");
-  player.load(items, file.name);
-  player.setSpeed(+$("speed").value);
-  player.play();
-}
-
-$("open-file").addEventListener("click", () => $("file").click());
-$("file").addEventListener("change", () => {
-  if ($("file").files.length) openFile($("file").files[0]);
-  $("file").value = "";
-});
-let inside = 0; // drag events come from every element
-addEventListener("dragenter", () => ($("drop").hidden = ++inside < 1));
-addEventListener("dragleave", () => ($("drop").hidden = --inside < 1));
-addEventListener("dragover", (event) => event.preventDefault());
-addEventListener("drop", (event) => {
-  event.preventDefault();
-  inside = 0;
-  $("drop").hidden = true;
-  const { files } = event.dataTransfer;
-  const text = event.dataTransfer.getData("text");
-  if (files.length) openFile(files[0]);
-  else say(splitWords(text));
-});
 
 // --- speech ---
 
@@ -312,114 +267,35 @@ const speech = canListen
   ? new Speech({
       onWords: (words) => say(words.flatMap(splitWords)),
       onEnd: endSentence,
-      onState(listening) {
-        $("speak").textContent = listening ? "Listening" : "Speak";
-        $("speak").setAttribute("aria-pressed", String(listening));
-      },
-      onError: (text) => showNotice("speech", text),
+      onState: showSpeech,
+      onError: (said) => showNotice("speech", said),
     })
   : null;
-$("speak").hidden = !canListen;
-$("speak").title = "The browser recognises the speech; some send the sound to their maker for it.";
+
+function showSpeech() {
+  $("speak").hidden = !speech;
+  $("speak").textContent = text(speech?.listening ? "listening" : "speak");
+  $("speak").setAttribute("aria-pressed", String(Boolean(speech?.listening)));
+}
 $("speak").addEventListener("click", () => {
   hideNotice("speech");
   if (speech.listening) speech.stop();
-  else speech.start(sourceLanguage || "en");
-});
-
-// --- latency ---
-
-let lags = []; // [threshold, words behind], rising; empty: the slider shows thresholds
-const logOdds = (p) => Math.log(p / (1 - p));
-
-/** From one column of lags to the other, on the line between the two points around a value. */
-function between(value, from, to) {
-  const after = lags.findIndex((point) => from(point) >= value);
-  if (after < 0) return to(lags.at(-1));
-  if (after === 0) return to(lags[0]);
-  const [low, high] = [lags[after - 1], lags[after]];
-  const share = (value - from(low)) / (from(high) - from(low));
-  return to(low) + share * (to(high) - to(low));
-}
-const odds = ([threshold]) => logOdds(threshold);
-const lag = ([, words]) => words;
-
-function chosenThreshold() {
-  const value = +$("threshold").value;
-  return lags.length ? 1 / (1 + Math.exp(-between(value, lag, odds))) : value;
-}
-
-/** Where it was measured how far behind the model stays, the slider counts words. */
-function scaleSlider(points) {
-  const slider = $("threshold");
-  lags = points;
-  if (lags.length) {
-    Object.assign(slider, { min: lags[0][1], max: lags.at(-1)[1], step: "any" });
-    slider.value = between(logOdds(stream.threshold), odds, lag);
-    $("threshold-hint").textContent =
-      "About how many words the translation stays behind. It acts on the next word.";
-  }
-  showThreshold();
-}
-
-function showThreshold() {
-  const value = +$("threshold").value;
-  $("threshold-value").textContent = lags.length ? `${value.toFixed(1)} words` : value.toFixed(2);
-}
-let sliding = null;
-$("threshold").addEventListener("input", () => {
-  showThreshold();
-  sliding ??= setTimeout(() => {
-    sliding = null;
-    stream.setThreshold(chosenThreshold());
-    keep();
-  }, 120);
-});
-
-// --- what one takes away ---
-
-function save(text, name, type) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-}
-$("save-text").addEventListener("click", () => save(`${transcript.text()}\n`, "translation.txt", "text/plain"));
-$("save-vtt").addEventListener("click", () => save(toVtt(transcript.timed()), "translation.vtt", "text/vtt"));
-$("copy").addEventListener("click", async () => {
-  try {
-    await navigator.clipboard.writeText(transcript.text());
-    tell("Copied", $("copy"));
-  } catch {
-    const range = document.createRange(); // no permission, or no secure address: select it instead
-    range.selectNodeContents($("target"));
-    getSelection().removeAllRanges();
-    getSelection().addRange(range);
-    showNotice("copy", "The browser does not let the page copy. The translation is selected: press Ctrl+C.");
-  }
-});
-$("copy-overlay").addEventListener("click", async () => {
-  try {
-    await navigator.clipboard.writeText($("overlay").href);
-    tell("Copied", $("copy-overlay"));
-  } catch {
-    showNotice("copy", `The overlay's address: ${$("overlay").href}`);
-  }
+  else speech.start(sheet.languages[0] || "en");
 });
 
 // --- across a reload ---
 
 let keeping = null;
 function keep() {
-  keeping ??= setTimeout(keepNow, 250);
+  keeping ??= setTimeout(keepNow, 1_000);
 }
+
 function keepNow() {
   clearTimeout(keeping);
   keeping = null;
   const state = {
-    transcript: transcript.save(), stream: stream.save(), player: player.save(), channel, shift, heard,
-    typing: typing.value, speed: $("speed").value,
+    transcript: transcript.save(), stream: stream.save(), player: player.save(), channel, shift, model,
+    heard: sheet.heard, typing: typing.text, speed: $("speed").value,
   };
   try {
     sessionStorage.setItem(STORE, JSON.stringify(state));
@@ -428,10 +304,10 @@ function keepNow() {
   }
 }
 addEventListener("pagehide", () => {
-  stream.leave();
+  if (correcting) sayAgain();
   keepNow();
 });
-addEventListener("pageshow", ({ persisted }) => persisted && stream.connect());
+addEventListener("pageshow", ({ persisted }) => persisted && stream.session && stream.connect());
 
 function restore() {
   let state = null;
@@ -441,33 +317,31 @@ function restore() {
     // nothing to go on from
   }
   if (!state) return;
-  ({ channel, shift, heard } = state);
+  ({ channel, shift, model } = state);
   transcript.restore(state.transcript);
-  stream.restore(state.stream);
-  $("threshold").value = stream.threshold;
+  sheet.hear(state.heard);
   $("speed").value = state.speed;
   player.restore(state.player);
-  typing.value = state.typing;
-  showAll();
+  typing.text = state.typing;
+  stream.restore(state.stream);
 }
 
-/** Everything from the transcript, after a reload. */
+/** Everything that depends on the language of the page. */
 function showAll() {
-  transcript.sentences.forEach(({ from, first }, index) => {
-    const next = transcript.sentences[index + 1];
-    transcript.words.slice(from, next?.from).forEach((word) => addSource(word, false));
-    transcript.writes.slice(first, next?.first).forEach(({ text }) => target.add(text, { fresh: false }));
-    if (next) [source, target].forEach((pane) => pane.endSentence());
-  });
-  if (transcript.words.length) typing.placeholder = "";
-  target.follow(true);
+  showModel();
+  showOverlay();
+  showSpeech();
+  showPlayer(player);
+  showState(stream.state, {}, {});
+  delay.show();
+  sheet.draw();
 }
 
+showTexts();
 restore();
-const captions = new Captions(transcript);
 stream.channel = channel;
-showThreshold();
-fitTyping();
-showFigures();
-stream.connect();
-if (matchMedia("(hover: hover)").matches) typing.focus();
+takeLooks(showAll);
+offer(transcript);
+showAll();
+if (stream.state === "ready") stream.connect();
+if (matchMedia("(hover: hover)").matches) typing.input.focus();

@@ -1,14 +1,18 @@
 // What went wrong, in words, and what to do about it.
 
+import { text } from "./strings.js";
+
 const element = (id) => document.getElementById(id);
+const OVER = ["away", "busy", "leaving", "replaced", "refused", "unauthorized"]; // once connected
 let shown = null;
 
 /** Show a notice; `actions`: {label: function}; `kind` names it for hideNotice. */
-export function showNotice(kind, text, actions = {}) {
+export function showNotice(kind, said, actions = {}) {
   shown = kind;
-  element("notice-text").textContent = text;
+  element("notice-text").textContent = said;
   element("token-form").hidden = kind !== "unauthorized";
-  const buttons = Object.entries({ ...actions, Dismiss: () => {} }).map(([label, act]) => {
+  const all = { ...actions, [text("dismiss")]: () => {} };
+  const buttons = Object.entries(all).map(([label, act]) => {
     const button = document.createElement("button");
     button.type = "button";
     button.textContent = label;
@@ -22,7 +26,7 @@ export function showNotice(kind, text, actions = {}) {
   element("notice").hidden = false;
 }
 
-/** Hide it, if it is one of these (all: whatever it is). */
+/** Hide it, if it is one of these (none named: whatever it is). */
 export function hideNotice(...kinds) {
   if (kinds.length && !kinds.includes(shown)) return;
   shown = null;
@@ -30,56 +34,39 @@ export function hideNotice(...kinds) {
 }
 
 /** A short word about something that worked, for eyes and for screen readers. */
-export function tell(text, button) {
-  element("told").textContent = text;
+export function tell(said, button) {
+  element("told").textContent = said;
   if (!button) return;
-  button.dataset.label ??= button.textContent;
-  button.textContent = text;
+  button.textContent = said;
   clearTimeout(+button.dataset.timer);
-  button.dataset.timer = setTimeout(() => (button.textContent = button.dataset.label), 1_500);
+  button.dataset.timer = setTimeout(() => (button.textContent = text(button.dataset.text)), 1_500);
 }
-
-const STATES = {
-  connecting: "Connecting",
-  live: "Connected",
-  reconnecting: "Reconnecting",
-  waiting: "No connection",
-  leaving: "Server stopping",
-  idle: "Resting",
-  replaced: "Open elsewhere",
-  refused: "Not connected",
-};
 
 /** The state of the connection, and a notice where there is something to do. */
-export function showState(kind, { code, message, attempt = 0 }, { retry, anew }) {
+export function showState(kind, { code, message, seconds, token }, { retry, anew }) {
   if (kind === "error") return showError(code, message);
-  const box = element("state");
-  box.dataset.kind = kind;
-  element("state-text").textContent = STATES[kind];
-  if (kind === "live") hideNotice("waiting", "replaced", "refused", "unauthorized", "busy", "error");
-  else if (kind === "waiting" && attempt > 2) {
-    const text = "The server does not answer. What you write is kept and sent when it is back.";
-    showNotice("waiting", text, { "Try now": retry });
+  document.body.dataset.state = kind;
+  element("state").dataset.kind = kind;
+  element("state-text").textContent = text(kind);
+  if (["live", "ready"].includes(kind)) hideNotice(...OVER);
+  else if (kind === "busy") {
+    showNotice("busy", text("busyNotice", { seconds }), { [text("tryNow")]: retry });
+  } else if (["away", "leaving"].includes(kind)) {
+    showNotice(kind, text(`${kind}Notice`), { [text("tryNow")]: retry });
   } else if (kind === "replaced") {
-    const text = "This session goes on in another tab or window.";
-    showNotice("replaced", text, { "Continue here": retry, "New session": anew });
+    const actions = { [text("continueHere")]: retry, [text("newSession")]: anew };
+    showNotice("replaced", text("replacedNotice"), actions);
+  } else if (kind === "refused" && code === "unauthorized") {
+    showNotice("unauthorized", text(token ? "tokenWrong" : "tokenWanted"));
   } else if (kind === "refused") {
-    const texts = {
-      unauthorized: "This server asks for an access token. Whoever runs it can tell you.",
-      "forbidden-origin": "The server does not take pages from this address. Open it at its own address.",
-    };
-    const notice = code === "unauthorized" ? "unauthorized" : "refused";
-    showNotice(notice, texts[code] ?? `The server refused: ${message}`, { "Try again": retry });
+    const said = text(code) ?? text("refusedNotice", { message });
+    showNotice("refused", said, { [text("tryAgain")]: retry });
   }
+  return undefined;
 }
 
+/** The page goes on by itself; a session that is gone is told of when it is said again. */
 function showError(code, message) {
-  const texts = {
-    busy: "All places on this server are taken. The page tries again by itself.",
-    "unknown-session":
-      "The server no longer had this session, so a new one has begun: the words that were not translated yet are sent again.",
-    "too-fast": "The server asked for a slower pace. The page goes on by itself.",
-    "slow-reader": "The connection is too slow to keep up. The page goes on by itself.",
-  };
-  showNotice(code === "busy" ? "busy" : "note", texts[code] ?? `Something went wrong (${message}). The page goes on by itself.`);
+  if (code === "unknown-session" || code === "cannot-resume") return;
+  showNotice("note", text(code) ?? text("errorNotice", { message }));
 }

@@ -1,6 +1,7 @@
 // The overlay: the last lines of what is being written. The address says how they look.
 
 import { follow, listen } from "./broadcast.js";
+import { showTexts, text } from "./strings.js";
 
 const query = new URLSearchParams(location.search);
 const box = document.getElementById("captions");
@@ -30,16 +31,16 @@ function newLine() {
   while (box.childElementCount > lines) box.firstElementChild.remove();
 }
 
-function add(text, opens) {
+function add(word, opens) {
   if (!line || (opens && line.textContent)) newLine();
   const span = line.firstElementChild;
   const before = span.textContent;
-  span.textContent = before ? `${before} ${text}` : text;
+  span.textContent = before ? `${before} ${word}` : word;
   if (span.offsetWidth <= box.clientWidth) return;
   if (before) {
     span.textContent = before;
     newLine();
-    add(text, false);
+    add(word, false);
   } else line.classList.add("wide");
 }
 
@@ -51,15 +52,26 @@ function show({ start, words, lang }) {
   }
   if (lang) box.lang = lang;
   const fresh = words.slice(Math.max(0, shown - start));
-  for (const { text, opens } of fresh) add(text, opens);
+  for (const { text: word, opens } of fresh) add(word, opens);
   shown = start + words.length;
   if (!fresh.length) return;
+  showStatus(null);
   box.classList.remove("quiet");
   clearTimeout(silence);
   if (quiet) silence = setTimeout(() => box.classList.add("quiet"), quiet * 1_000);
 }
 
+/** A small line in a corner, as long as there is something wrong or nothing to see. */
+function showStatus(key, values) {
+  if (query.get("status") === "off") return;
+  document.getElementById("status").textContent = key ? text(key, values) : "";
+}
+
 // The token stands after the #: what stands there is not sent with the page's address.
 const token = new URLSearchParams(location.hash.slice(1)).get("token");
-if (query.has("channel")) follow(query.get("channel"), token, show);
-else listen(show);
+showTexts();
+if (query.has("channel")) follow(query.get("channel"), token, { onCaptions: show, onStatus: showStatus });
+else {
+  showStatus("overlayLocal");
+  listen(show);
+}

@@ -1,7 +1,10 @@
 // The read/write path and every head's position, drawn live: source words across, written words down.
 
+import { text } from "./strings.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 const ROW = 25;
+const PAUSE = 120; // ms between two pictures
 const AHEAD = 4; // columns shown of words heard but not yet used
 
 function make(name, attributes, parent) {
@@ -22,7 +25,7 @@ export function layerColour(layer, layers) {
 export class PathFigure {
   constructor(element, transcript, onTie) {
     Object.assign(this, { element, transcript, onTie });
-    this.svg = make("svg", { role: "img", "aria-label": "Nothing has been written yet." });
+    this.svg = make("svg", { role: "img", "aria-label": "" });
     element.append(this.svg);
     this.tie = null;
     new ResizeObserver(() => this.draw()).observe(element);
@@ -33,12 +36,12 @@ export class PathFigure {
     this.svg.addEventListener("pointerleave", () => this.onTie(null));
   }
 
-  /** Draw at most once a frame. */
+  /** Draw soon; a picture that changes ten times a second is enough. */
   draw() {
-    this.pending ??= requestAnimationFrame(() => {
+    this.pending ??= setTimeout(() => {
       this.pending = null;
       this.render();
-    });
+    }, PAUSE);
   }
 
   highlight(tie) {
@@ -49,14 +52,17 @@ export class PathFigure {
   render() {
     const width = this.element.clientWidth;
     if (!width) return;
-    const { words, writes } = this.transcript;
+    const { words } = this.transcript;
     const narrow = width < 520;
-    const [left, top, rows] = narrow ? [84, 66, 10] : [124, 78, 13];
+    const [left, top, rows] = narrow ? [84, 66, 8] : [124, 78, 9];
     const columns = Math.max(5, Math.min(24, Math.floor((width - left) / (narrow ? 30 : 44))));
     const cell = (width - left - 28) / columns; // the slanted labels need a little room
     const height = top + rows * ROW + 8;
+    let writes = this.transcript.writes;
+    const lit = this.tie?.row ?? writes.length;
+    if (lit < writes.length - rows) writes = writes.slice(0, Math.max(rows, lit + 3)); // in view
     let firstRow = Math.max(0, writes.length - rows);
-    const needed = writes.length ? writes[writes.length - 1].delay : 0;
+    const needed = writes.at(-1)?.delay ?? 0;
     const lastColumn = Math.min(words.length, Math.max(needed + AHEAD, columns));
     const firstColumn = Math.max(0, lastColumn - columns);
     while (writes[firstRow]?.delay <= firstColumn) firstRow++; // nothing of it would be seen
@@ -80,16 +86,11 @@ export class PathFigure {
   }
 
   grid(rows, columns) {
-    const group = make("g", { class: "grid" }, this.svg);
     const { left, top, cell } = this;
-    for (let row = 0; row <= rows; row++) {
-      const at = top + row * ROW;
-      make("line", { x1: left, y1: at, x2: left + columns * cell, y2: at }, group);
-    }
-    for (let column = 0; column <= columns; column++) {
-      const at = left + column * cell;
-      make("line", { x1: at, y1: top, x2: at, y2: top + rows * ROW }, group);
-    }
+    let d = "";
+    for (let row = 0; row <= rows; row++) d += `M${left} ${top + row * ROW}h${columns * cell}`;
+    for (let column = 0; column <= columns; column++) d += `M${left + column * cell} ${top}v${rows * ROW}`;
+    make("path", { d, class: "grid" }, this.svg);
   }
 
   labels(words, writes, narrow) {
@@ -149,10 +150,8 @@ export class PathFigure {
       if (!points.length) return;
       const colour = layerColour(l, heads.length);
       make("path", { d: strand(points), style: `stroke:${colour};stroke-width:${thickness}` }, group);
-      const moving = points.length - 1;
-      points.forEach(([cx, cy], i) => make("circle", {
-        cx, cy: cy + ROW / 2, r: i === moving ? radius + 1 : radius, style: `fill:${colour}`,
-      }, group));
+      const dots = points.map(([cx, cy]) => `M${cx} ${cy + ROW / 2}h0`).join(""); // round line ends
+      make("path", { d: dots, class: "dots", style: `stroke:${colour};stroke-width:${2 * radius}` }, group);
     }));
   }
 
@@ -178,10 +177,11 @@ export class PathFigure {
 
   describe() {
     const { words, writes } = this.transcript;
-    if (!writes.length) return `${words.length} words heard. Nothing has been written yet.`;
-    const last = writes[writes.length - 1];
-    return `Read/write path: ${words.length} words heard, ${writes.length} written. The last, ` +
-      `“${last.text}”, waited for word ${last.delay}, “${words[last.delay - 1] ?? ""}”.`;
+    const last = writes.at(-1);
+    if (!last) return text("nothingWritten");
+    const word = words[last.delay - 1] ?? "";
+    const values = { heard: words.length, written: writes.length, text: last.text, delay: last.delay, word };
+    return text("pathLabel", values);
   }
 }
 

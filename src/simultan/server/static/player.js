@@ -49,6 +49,13 @@ export class Player {
     this.onChange();
   }
 
+  /** Everything that is left, at once. */
+  rush() {
+    const rest = this.items.slice(this.next);
+    this.stop();
+    return [...rest, { end: true }];
+  }
+
   setSpeed(speed) {
     if (this.playing) this.advance();
     this.speed = speed;

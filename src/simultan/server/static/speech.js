@@ -1,14 +1,9 @@
 // Speech through the browser's own recognition, where it has one: words as soon as they are stable.
 
+import { text } from "./strings.js";
+
 const Recognition = globalThis.SpeechRecognition ?? globalThis.webkitSpeechRecognition;
 const UNSTABLE = 1; // a hypothesis may still change its last word
-const REASONS = {
-  "not-allowed": "The microphone is blocked. Allow it for this page in the browser's settings.",
-  "service-not-allowed": "This browser does not allow speech recognition here. Type or paste instead.",
-  "audio-capture": "No microphone was found. Plug one in, or type instead.",
-  network: "The browser's speech recognition could not be reached. Type or paste instead.",
-  "language-not-supported": "The browser does not recognise speech in this language.",
-};
 
 export const canListen = Boolean(Recognition);
 
@@ -44,7 +39,7 @@ export class Speech {
     recognition.onerror = ({ error }) => {
       if (error === "no-speech" || error === "aborted") return;
       this.wanted = false;
-      this.onError(REASONS[error] ?? "Speech recognition stopped. Try again, or type instead.");
+      this.onError(text(error) ?? text("speechStopped"));
     };
     recognition.onend = () => {
       if (!this.wanted) return this.set(false);

@@ -2,41 +2,52 @@
 // docs/protocol.md says what the messages mean; nothing is lost and nothing comes twice.
 
 const RETRY = [300, 1_000, 2_000, 4_000, 8_000]; // ms between attempts
-const SILENCE = 45_000; // ms without a sign of life: the connection is dead
-const PING = 20_000;
+const DEAD = 10_000; // ms without an answer to what was sent: the connection is dead
+const STALLED = 3_000; // ms without an acknowledgement: the person is told
+const PING = 20_000; // ms of silence
 const ACK_EVERY = 50;
 const CHUNK = 200; // words in a message
+const UNHEARD = 400; // words that are sent ahead of those the server has heard
 const GIVE_UP = new Set(["unauthorized", "forbidden-origin", "unknown-pair"]);
-const LOST = new Set(["unknown-session", "cannot-resume", "out-of-order", "malformed", "internal", "too-large"]);
 
 export class Stream {
   /**
-   * Called back: onStarted(started), onWrite(write, base), onRead(heard), onEnd(words),
-   * onLost() -> words to say again, onState(kind, detail). Source words are counted over all
-   * sessions of the page: `base` is what earlier ones have heard.
+   * Called back: onStarted(started), onWrite(write), onRead(words), onEnd(words), onLost(),
+   * onState(kind, detail). Source words are counted over all sessions of the page.
    */
   constructor(url, callbacks) {
     Object.assign(this, callbacks);
     this.url = url;
-    this.threshold = 0.5;
+    this.decoding = null; // null: as the operator has it
     this.token = null;
     this.channel = null; // where overlays elsewhere can follow
-    this.base = 0;
-    this.queue = []; // words and ends of sentences that are not sent yet
-    this.attempt = 0;
-    this.forget();
-    addEventListener("online", () => this.state === "waiting" && this.connect());
-    setInterval(() => this.watch(), 5_000);
+    this.state = "ready";
+    this.reset();
+    addEventListener("online", () => this.timer && this.connect());
+    setInterval(() => this.watch(), 1_000);
   }
 
-  /** There is no session any more. */
+  reset() {
+    this.items = []; // words and ends of sentences (null), from the open sentence on
+    this.base = 0; // source words of the page before this session
+    this.ended = 0; // source words of this session in sentences that are over
+    this.attempt = 0;
+    this.reason = null; // why there is no connection, if the server has said so
+    this.forget();
+  }
+
+  /** There is no session any more: the open sentence, and what follows it, is still to be sent. */
   forget() {
+    this.base += this.ended;
+    this.ended = 0;
+    this.next = 0; // the first item that is not sent
+    this.sent = 0; // words of this session
+    this.heard = 0;
     this.session = null;
     this.last = 0; // the highest number seen
     this.number = 0; // of our own messages
     this.outbox = []; // numbered messages the server has not acknowledged
-    this.sent = 0; // words of this session
-    this.heard = 0;
+    this.since = null; // the moment since when it has acknowledged nothing
     this.finishing = false;
     this.limits = { queue: 100, message: 16_000 };
     this.startedAt = 0;
@@ -45,41 +56,47 @@ export class Stream {
   // --- what the page does ---
 
   say(words) {
-    this.queue.push(...words);
+    for (const word of words) this.items.push(word);
     this.wake();
   }
 
   endSentence() {
-    if (!this.queue.length && !this.sent) return;
-    if (this.queue.at(-1) === null || (!this.queue.length && this.finishing)) return;
-    this.queue.push(null);
+    if (!this.items.length || this.items.at(-1) === null) return;
+    this.items.push(null);
     this.wake();
   }
 
-  setThreshold(value) {
-    this.threshold = value;
-    if (this.session && !this.finishing) this.post({ type: "threshold", value });
+  /** Take the last word back, if it is not sent yet. */
+  unsay() {
+    if (this.next >= this.items.length) return false;
+    while (this.items.pop() === null);
+    return true;
   }
 
-  /** A new session with nothing said. */
-  restart() {
+  /** Forget the open sentence, and what follows it: the page will say it again. */
+  rewind() {
     this.drop(1000);
     this.forget();
-    this.queue = [];
-    this.base = 0;
-    this.attempt = 0;
-    this.connect();
+    this.items = [];
+    this.set("ready");
   }
 
-  /** The page goes: a session in which nothing was said need not wait for its return. */
-  leave() {
-    if (this.sent || this.queue.length || !this.socket) return;
+  setDecoding(decoding) {
+    this.decoding = decoding;
+    if (this.session && !this.finishing) this.post({ type: "threshold", value: decoding });
+  }
+
+  /** Nothing is said; `base` words of the page are not this stream's any more. */
+  restart(base = 0) {
     this.drop(1000);
-    this.forget();
+    clearTimeout(this.timer);
+    this.reset();
+    this.base = base;
+    this.set("ready");
   }
 
   wake() {
-    if (this.state === "idle") this.connect();
+    if (!this.socket && !this.timer && !GIVE_UP.has(this.reason)) this.connect();
     else this.flush();
   }
 
@@ -88,7 +105,8 @@ export class Stream {
   connect() {
     this.drop();
     clearTimeout(this.timer);
-    this.set(this.session || this.attempt ? "reconnecting" : "connecting");
+    this.timer = null;
+    if (!this.reason) this.set(this.session || this.attempt ? "reconnecting" : "connecting");
     const socket = new WebSocket(this.url);
     this.socket = socket;
     this.open = false;
@@ -97,7 +115,10 @@ export class Stream {
     socket.onopen = () => {
       const start = { type: "start", seq: 0 };
       if (this.session) start.resume = { session: this.session, last: this.last };
-      else Object.assign(start, { threshold: this.threshold, channel: this.channel });
+      else {
+        start.channel = this.channel;
+        if (this.decoding !== null) start.threshold = this.decoding;
+      }
       if (this.token) start.token = this.token;
       socket.send(JSON.stringify(start));
     };
@@ -114,22 +135,28 @@ export class Stream {
     socket.close(...(code ? [code] : []));
   }
 
+  /** Try again after a while; a server that has said why it went is believed. */
   closed() {
     this.socket = null;
     this.open = false;
     const wait = RETRY[Math.min(this.attempt++, RETRY.length - 1)] * (0.8 + 0.4 * Math.random());
-    this.set("waiting", { seconds: Math.round(wait / 1000), attempt: this.attempt });
+    const kind = this.reason ?? (this.attempt > 2 ? "away" : "cut");
+    this.set(kind, { seconds: Math.max(1, Math.round(wait / 1000)) });
     this.timer = setTimeout(() => this.connect(), wait);
   }
 
-  /** Pings an idle connection and gives up a dead one. */
+  /** Pings an idle connection, tells of one that does not answer and gives up a dead one. */
   watch() {
     if (!this.open) return;
-    const silent = performance.now() - this.seen;
-    if (silent > SILENCE) {
+    const now = performance.now();
+    const waited = this.since === null ? 0 : now - this.since;
+    if (now - this.seen > PING + DEAD || waited > DEAD) {
       this.drop();
       this.closed();
-    } else if (silent > PING) this.send({ type: "ping", seq: 0 });
+    } else if (waited > STALLED) {
+      this.set("stalled");
+      this.send({ type: "ping", seq: 0 });
+    } else if (now - this.seen > PING) this.send({ type: "ping", seq: 0 });
   }
 
   set(state, detail = {}) {
@@ -141,7 +168,7 @@ export class Stream {
 
   take(message) {
     this.seen = performance.now();
-    this.outbox = this.outbox.filter(({ seq }) => seq > (message.ack ?? 0));
+    this.acknowledge(message.ack ?? 0);
     if (message.seq > 0) {
       if (message.seq <= this.last) return;
       this.last = message.seq;
@@ -152,15 +179,24 @@ export class Stream {
     if (this.unacknowledged >= ACK_EVERY) this.send({ type: "ack", seq: 0 });
   }
 
+  acknowledge(number) {
+    const kept = this.outbox.filter(({ seq }) => seq > number);
+    if (kept.length === this.outbox.length) return;
+    this.outbox = kept;
+    this.since = kept.length ? performance.now() : null;
+    if (this.state === "stalled") this.set("live");
+  }
+
   on_started(message) {
     this.open = true;
     this.attempt = 0;
+    this.reason = null;
     this.limits = message.limits;
     if (!message.resumed) {
       this.session = message.session;
       this.startedAt = Date.now();
-      if (message.threshold !== this.threshold) this.setThreshold(this.threshold);
     }
+    this.since = this.outbox.length ? performance.now() : null;
     for (const held of this.outbox) this.send(held);
     this.onStarted(message);
     this.set("live");
@@ -184,19 +220,34 @@ export class Stream {
 
   on_end(message) {
     this.hear(message.words);
+    let words = message.words - this.ended;
+    let cut = 0;
+    while (words > 0 && cut < this.next) if (this.items[cut++] !== null) words--;
+    if (cut < this.next && this.items[cut] === null && !this.finishing) cut++;
+    this.items.splice(0, cut);
+    this.next -= cut;
+    this.ended = message.words;
     this.onEnd(this.base + message.words);
   }
 
   on_finished(message) {
     this.hear(message.stats.words);
-    this.onEnd(this.base + this.sent);
-    this.base += this.sent;
+    this.finish();
     this.drop(1000);
+    if (this.items.length) this.connect();
+    else this.set("ready");
+  }
+
+  /** Everything that was sent is translated. */
+  finish() {
+    this.items.splice(0, this.next);
+    this.ended = this.sent;
+    this.onEnd(this.base + this.ended);
     this.forget();
-    this.connect();
   }
 
   on_going_away() {
+    this.reason = "leaving";
     this.set("leaving");
   }
 
@@ -204,27 +255,21 @@ export class Stream {
     this.drop();
     if (code === "replaced" || GIVE_UP.has(code)) {
       if (fatal) this.forget();
+      this.reason = code;
       this.set(code === "replaced" ? "replaced" : "refused", { code, message });
-    } else if (code === "idle") {
-      this.base += this.sent;
-      this.onEnd(this.base);
-      this.forget();
-      this.set("idle");
-    } else {
-      if (fatal && this.session && LOST.has(code)) this.begin_again();
-      else if (fatal) this.forget();
-      this.onState("error", { code, message });
-      this.closed();
+      return;
     }
-  }
-
-  /** The session is gone: what was said and not translated yet is said again in a new one. */
-  begin_again() {
-    const { cut, words } = this.onLost();
-    const ends = this.finishing ? [null] : [];
-    this.queue = [...words.slice(0, this.base + this.sent - cut), ...ends, ...this.queue];
-    this.base = cut;
-    this.forget();
+    if (code === "idle") {
+      this.finish();
+      if (!this.items.length) return this.set("idle");
+    } else if (code !== "busy") this.onState("error", { code, message });
+    this.reason = code === "busy" ? "busy" : null;
+    if (fatal || code === "cannot-resume") {
+      if (this.session) this.attempt = 0; // it answers: the next session can begin at once
+      if (this.next) this.onLost();
+      this.forget();
+    }
+    this.closed();
   }
 
   hear(words) {
@@ -238,22 +283,23 @@ export class Stream {
 
   /** As many words as the server has room for. */
   flush() {
-    while (this.open && !this.finishing && this.queue.length) {
-      if (this.queue[0] === null) {
-        this.queue.shift();
+    const most = Math.min(this.limits.queue, UNHEARD);
+    while (this.open && !this.finishing && this.next < this.items.length) {
+      if (this.items[this.next] === null) {
+        this.next++;
         if (!this.sent) continue;
         this.finishing = true;
         this.post({ type: "finish" });
         return;
       }
-      const room = Math.min(CHUNK, this.limits.queue - (this.sent - this.heard));
+      const room = Math.min(CHUNK, most - (this.sent - this.heard));
       if (room <= 0) return;
       const words = [];
       let bytes = 200;
-      while (words.length < room && typeof this.queue[0] === "string") {
-        bytes += 4 * this.queue[0].length + 1;
+      while (words.length < room && typeof this.items[this.next] === "string") {
+        bytes += 4 * this.items[this.next].length + 1;
         if (words.length && bytes > this.limits.message) break;
-        words.push(this.queue.shift().slice(0, 200));
+        words.push(this.items[this.next++].slice(0, 200));
       }
       this.sent += words.length;
       this.post({ type: "words", text: words.join(" ") });
@@ -263,6 +309,7 @@ export class Stream {
   post(message) {
     const numbered = { ...message, seq: ++this.number };
     this.outbox.push(numbered);
+    this.since ??= performance.now();
     if (this.open) this.send(numbered);
   }
 
@@ -276,14 +323,15 @@ export class Stream {
 
   save() {
     const { session, last, number, outbox, sent, heard, finishing, limits, startedAt } = this;
-    const { queue, base, threshold, token } = this;
+    const { items, next, base, ended, decoding, token } = this;
     return {
-      session, last, number, outbox, sent, heard, finishing, limits, startedAt, queue, base,
-      threshold, token,
+      session, last, number, outbox, sent, heard, finishing, limits, startedAt, items, next, base,
+      ended, decoding, token,
     };
   }
 
   restore(saved) {
     Object.assign(this, saved);
+    if (this.session || this.items.length) this.connect();
   }
 }

@@ -1,5 +1,7 @@
 // What was heard and what was written: the page's one state, kept across a reload.
 
+const HEADS = 200; // written words whose heads are kept across a reload
+
 export class Transcript {
   constructor() {
     this.clear();
@@ -7,8 +9,9 @@ export class Transcript {
 
   clear() {
     this.words = []; // the source
+    this.said = []; // the moment of each; null: it was pasted
     this.writes = []; // {text, delay, heads, at, time}: one written word each
-    this.sentences = [{ from: 0, first: 0, length: null }]; // offsets into words and writes
+    this.sentences = [{ from: 0, first: 0 }]; // offsets into words and writes
     this.began = null; // the moment of the first word
   }
 
@@ -16,35 +19,49 @@ export class Transcript {
     return this.sentences[this.sentences.length - 1];
   }
 
-  hear(word, now = Date.now()) {
+  hear(word, { live = true, now = Date.now() } = {}) {
     this.began ??= now;
     this.words.push(word);
+    this.said.push(live ? now : null);
+  }
+
+  /** The last word of the open sentence is taken back. */
+  unhear() {
+    if (this.words.length <= this.open.from) return null;
+    this.said.pop();
+    return this.words.pop();
   }
 
   /** Written words; `at` is the second of the stream (of the file, if one is played). */
   write(text, delay, heads, at, now = Date.now()) {
-    const added = text.split(/\s+/).filter(Boolean);
-    for (const word of added) {
+    for (const word of text.split(/\s+/).filter(Boolean)) {
       this.writes.push({ text: word, delay, heads, at: at ?? (now - this.began) / 1000, time: now });
     }
-    return added.length;
+  }
+
+  /** What was written of the open sentence goes: it is translated anew. */
+  unwrite() {
+    this.writes.length = this.open.first;
   }
 
   /** The sentence is over: its words are `words` of the source so far. */
   end(words) {
-    if (words <= this.open.from && this.writes.length === this.open.first) return;
-    this.open.length = Math.max(0, words - this.open.from);
-    this.sentences.push({ from: words, first: this.writes.length, length: null });
+    if (words <= this.open.from && this.writes.length === this.open.first) return null;
+    const sentence = this.open;
+    this.sentences.push({ from: Math.max(words, sentence.from), first: this.writes.length });
+    return sentence;
   }
 
-  /** For the latency figures: delays within each sentence. */
-  delays() {
-    return this.sentences.map(({ from, first, length }, index) => ({
-      delays: this.writes
-        .slice(first, this.sentences[index + 1]?.first)
-        .map(({ delay }) => Math.max(1, delay - from)),
-      length,
-    }));
+  /** For the latency: delays within the sentence before the open one. */
+  lastEnded() {
+    const { from, first } = this.sentences[this.sentences.length - 2];
+    const writes = this.writes.slice(first);
+    return {
+      delays: writes.map(({ delay }) => Math.max(1, delay - from)),
+      length: this.open.from - from,
+      said: this.said.slice(from, this.open.from),
+      written: writes.map(({ time }) => time),
+    };
   }
 
   /** The translation, a sentence to a line. */
@@ -63,8 +80,10 @@ export class Transcript {
   }
 
   save() {
-    const { words, writes, sentences, began } = this;
-    return { words, writes, sentences, began };
+    const { words, said, sentences, began } = this;
+    const old = this.writes.length - HEADS;
+    const writes = this.writes.map((write, i) => (i < old ? { ...write, heads: null } : write));
+    return { words, said, writes, sentences, began };
   }
 
   restore(saved) {
