@@ -120,7 +120,8 @@ class AgentsDecide:
             score=score,
             lookahead=agent.lookahead,
         )
-        answers = dict(zip(rows, agent.decide(seen), strict=True))
+        decided = zip(rows, agent.decide(seen), seen.ended, strict=True)
+        answers = {row: WRITE if ended else words for row, words, ended in decided}
         writing = [row for row, words in answers.items() if words == WRITE]
         if 0 in views:
             best = dict(zip(rows, views[0].best, strict=True))

@@ -15,7 +15,6 @@ import torch
 from simultan.data.vocabulary import EOS, UNK
 from simultan.data.writer import LONGEST_WORD, WordWriter
 from simultan.model import TranslationModel
-from simultan.model.policy import Policy
 from simultan.streaming.agents import load_agent
 from simultan.streaming.agents.whole import Whole
 from simultan.streaming.backends import OfflineModel
@@ -30,7 +29,6 @@ __all__ = ["End", "Event", "Read", "Session", "Text", "Write"]
 
 CHUNK = 256  # source tokens a row reads at once: a huge paste must not hold up the other rows
 LONGEST_SEGMENT = 256  # source tokens; far more than that a model has not seen in training
-OFFLINE = Policy("offline", learned=False, lookback=None, every_head=False)
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class Session:
         self.codec, self.segment, self.lags = codec, segment, lags
         self.longest = longest or LONGEST_SEGMENT
         self.rows = [self._new_row() for _ in range(rows)]
-        self.policy = OFFLINE
+        self.policy = model.policy
         self.endless = False
         self.decider: HeadsDecide | AgentsDecide
         if not isinstance(model, TranslationModel):
@@ -101,7 +99,6 @@ class Session:
         elif model.policy.name == "offline":
             self.decider = AgentsDecide(Incremental(model, rows), self.rows, Whole())
         else:
-            self.policy = model.policy
             self.endless = segment and bool(model.window) and longest is None
             self.decider = HeadsDecide(model, self.rows)
         for row in range(rows):

@@ -82,5 +82,8 @@ class Agent(Protocol):
         return False
 
     def decide(self, seen: Seen) -> Sequence[int]:
-        """For each row WRITE, READ, or a larger number of words to read."""
+        """For each row WRITE, READ, or a larger number of words to read.
+
+        Where the source has ended, READ means WRITE.
+        """
         ...

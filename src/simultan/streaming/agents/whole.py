@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from simultan.streaming.agents.protocol import WRITE, Agent, Seen
+from simultan.streaming.agents.protocol import Agent, Seen
 
 __all__ = ["Whole"]
 
 
 class Whole(Agent):
     def decide(self, seen: Seen) -> list[int]:
-        return [WRITE if ended else 1_000_000 for ended in seen.ended]
+        return [1_000_000] * len(seen.read)

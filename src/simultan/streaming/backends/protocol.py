@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from simultan.model.policy import Policy
 from simultan.streaming.agents.protocol import Scores
 
 __all__ = ["Backend", "OfflineModel"]
@@ -34,9 +35,21 @@ class Backend(Protocol):
         ...
 
 
+OFFLINE = Policy("offline", learned=False, lookback=None, every_head=False)
+
+
 class OfflineModel(Protocol):
     """A model that is not ours and translates whole sentences."""
 
-    agent: str  # who decides if nobody else is chosen
+    @property
+    def policy(self) -> Policy:
+        return OFFLINE
 
-    def backend(self, rows: int) -> Backend: ...
+    @property
+    def agent(self) -> str:
+        """Who decides if nobody else is chosen."""
+        return "agreement:2"
+
+    def backend(self, rows: int) -> Backend:
+        """The same weights with room for so many rows."""
+        ...
