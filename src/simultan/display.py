@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from simultan.captions import Heard
+from simultan.streaming.decoding import Decoding
 from simultan.streaming.session import End, Event, Read, Session, Write
 
 __all__ = ["Picture", "Tally", "draw", "kept", "play", "read_words", "timer", "translate", "write"]
@@ -111,11 +112,14 @@ def translate(
 
 
 def translate_remotely(
-    url: str, words: Iterable[str], threshold: float, token: str | None
+    url: str, words: Iterable[str], decoding: Decoding, token: str | None
 ) -> Iterator[tuple[str, Event]]:
     """The same from a server, whose messages come when they come."""
     from simultan import client
 
+    if decoding not in (Decoding(), Decoding(threshold=decoding.threshold)):
+        raise ValueError(f"{decoding}: a server takes a threshold only")
+    threshold = 0.5 if decoding.threshold is None else decoding.threshold
     spoken = (word for word in words if word != LINE)
     for item in client.iterate(url, spoken, threshold=threshold, token=token):
         match item:

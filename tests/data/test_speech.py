@@ -140,8 +140,8 @@ def test_the_verb(tmp_path: Path) -> None:
 
     done = run("--documents", pair.documents, "--document-columns", 1)
     assert done.exit_code == 0, done.output
-    assert "joined: 6 pairs to" in done.output
-    assert "like a recogniser's:" in done.output
+    assert "joined: 6 pairs into" in done.output
+    assert "like speech recognition:" in done.output
     wrong = run("--documents", "-", "--documents", "-", "--overwrite")
     assert "2 --documents for 1 training texts" in str(wrong.exception)
     missing = run("--documents", tmp_path / "none", "--overwrite")

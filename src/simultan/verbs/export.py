@@ -1,0 +1,39 @@
+"""simultan export: a trained model becomes a folder to ship."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from simultan import boxed
+from simultan.config import Bound
+
+__all__ = ["export"]
+
+
+def export(
+    model: Annotated[str, "Folder of the model, such as RUN/final, or of a run for --average."],
+    out: Annotated[Path, "Folder to write."],
+    *,
+    weights: Annotated[
+        Literal["float32", "float16", "int8"], "Store the weights so; they load as float32."
+    ] = "float16",
+    average: Annotated[
+        int,
+        Bound(0),
+        "Average this many last checkpoints of the run MODEL; 0 takes a model.",
+        "<N>",
+    ] = 0,
+) -> None:
+    """Write a model to ship: small weights, configuration, vocabularies and lags."""
+    from simultan import checkpoint
+
+    folders = [boxed.resolve(model)]
+    if average:
+        folders = sorted((folders[0] / "checkpoints").glob("[0-9]*"))[-average:]
+        if len(folders) < average:
+            raise ValueError(f"{model} has {len(folders)} checkpoints, not {average}")
+    size = checkpoint.export(folders, out, weights)
+    typer.echo(f"{out}: {size / 2**20:.1f} MiB")

@@ -1,0 +1,45 @@
+"""simultan score: the scores of a log, ours or another system's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simultan.verbs.options import Scoring
+
+if TYPE_CHECKING:
+    from simultan.evaluation.scores import Scores
+
+__all__ = ["score", "show_scores"]
+
+
+def score(
+    log: Annotated[Path, "An instances.log, or the folder that holds it."],
+    *,
+    source: Annotated[Path | None, "Read the source text, if the log lacks it.", "<FILE>"] = None,
+    reference: Annotated[
+        Path | None, "Read the references, if the log lacks them.", "<FILE>"
+    ] = None,
+    out: Annotated[Path | None, "Write the scores to this file.", "<FILE>"] = None,
+    scoring: Scoring = Scoring(),
+) -> None:
+    """Score a log in SimulEval's format, ours or another system's."""
+    from simultan.data.sources import read_lines
+    from simultan.evaluation import scores as scorer
+    from simultan.evaluation.instances import read_log, with_texts
+
+    texts = [None if path is None else list(read_lines(path)) for path in (source, reference)]
+    scores = scorer.score(with_texts(read_log(log), *texts), **vars(scoring))
+    if out is not None:
+        scorer.write_scores(out, scores)
+    show_scores(scores)
+
+
+def show_scores(scores: Scores) -> None:
+    """One line to a score; what the log does not say is not shown."""
+    for name, value in scores.flat().items():
+        if value not in (None, ""):
+            shown = f"{value:.3f}" if isinstance(value, float) else value
+            typer.echo(f"{name:<26} {shown}")

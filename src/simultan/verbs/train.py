@@ -1,0 +1,54 @@
+"""simultan train: a recipe becomes a model."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simultan.config import Bound
+
+__all__ = ["train"]
+
+
+def train(
+    recipe: Annotated[Path, "Recipe to train, such as recipes/toy/mma-il.toml."],
+    *,
+    out: Annotated[Path, "Folder for the run. An unfinished run there is continued.", "<FOLDER>"],
+    changes: Annotated[
+        tuple[str, ...],
+        "Change the recipe; can be repeated.",
+        "--set",
+        "<SECTION.KEY=VALUE>",
+    ] = (),
+    overwrite: Annotated[bool, "Remove a run in that folder first."] = False,
+    device: Annotated[
+        str, "Train on cpu or cuda. By default, on a GPU if there is one.", "<DEVICE>"
+    ] = "",
+    threads: Annotated[
+        int, Bound(0), "Use this many CPU threads; 0 leaves the choice to PyTorch.", "<N>"
+    ] = 0,
+    minutes: Annotated[
+        float,
+        Bound(0),
+        "End within this time: the learning rate falls early enough. 0 sets no limit.",
+        "<MINUTES>",
+    ] = 0.0,
+) -> None:
+    """Train a model from a recipe. Under torchrun, all processes train it together."""
+    from simultan import config
+    from simultan.train.loop import fit
+
+    if threads:
+        import torch
+
+        torch.set_num_threads(threads)
+    settings = config.load(recipe, changes)
+    outcome = fit(settings, out, overwrite, device=device or None, minutes=minutes)
+    if not outcome.finished:
+        typer.echo(f"stopped at update {outcome.update}; the same command continues", err=True)
+        raise typer.Exit(143)
+    if os.environ.get("RANK", "0") == "0":  # torchrun's other processes have nothing to add
+        typer.echo(outcome.folder)
