@@ -11,7 +11,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simultan.data.codec import Codec
+from simultan.data.filters import Filters
 from simultan.data.index import END, Index, Split, keep, read_split, select
 from simultan.data.shards import Pieces, write_side
 from simultan.data.sources import Progress, Skips, TextPair, language_of
@@ -45,6 +46,7 @@ class Prepared:
     unknown: dict[str, tuple[float, float]]  # by split: share of words that are unknown
     settings: dict[str, Any]
     speech: dict[str, int]  # training pairs that were joined or made like a recogniser's
+    notes: list[str] = field(default_factory=list)  # what looks wrong with the training text
 
 
 def prepare(
@@ -83,6 +85,17 @@ def prepare(
         float, "Take case, punctuation or both from this share of the sources.", "<SHARE>"
     ] = 0.0,
     seed: Annotated[int, "Draw BPE-dropout, --join and --asr from this seed.", "<N>"] = 1,
+    columns: Annotated[
+        str,
+        "Take the text from these columns of a .tsv (1,2) or keys of a .jsonl (de,en).",
+        "<A,B>",
+    ] = "",
+    max_ratio: Annotated[
+        float,
+        "Leave out training pairs of which one side has this many times the words of the other.",
+        "<N>",
+    ] = 0.0,
+    deduplicate: Annotated[bool, "Leave out training pairs that were there before."] = False,
     strict: Annotated[bool, "Stop at the first bad training pair."] = False,
     allow_undecodable: Annotated[
         bool, "Continue even if more than 5% of the pairs are not valid UTF-8."
@@ -130,12 +143,17 @@ def prepare(
     splits: dict[str, Split] = {}
     skips = {"train": Skips(strict)}
     speech = Speech(join, asr, seed)
-    splits["train"] = read_split(train, skips["train"], report, speech=speech)
+    filters = Filters(max_ratio, deduplicate)
+    splits["train"] = read_split(
+        train, skips["train"], report, speech=speech, filters=filters, columns=columns
+    )
     if not allow_undecodable:
         skips["train"].check_encoding()
     for name, pair in (("valid", valid), ("test", test)):
         if pair is not None:
-            splits[name] = read_split([pair], Skips(strict=True), report, keep_text=True)
+            splits[name] = read_split(
+                [pair], Skips(strict=True), report, keep_text=True, columns=columns
+            )
     sides = {
         "source": _tokenise(splits, "source", chosen.tokens, report),
         "target": _tokenise(splits, "target", chosen.target_tokens, report),
@@ -189,6 +207,8 @@ def prepare(
         "max_length": max_length,
         "join": join,
         "asr": asr,
+        "max_ratio": max_ratio,
+        "deduplicate": deduplicate,
         "seed": seed,
     }
     skipped = {
@@ -196,7 +216,8 @@ def prepare(
         for reason, count in skips["train"].counts.items()
     }
     sizes = len(codec.source_vocabulary), len(codec.target_vocabulary)
-    result = Prepared(pairs, tokens, sizes, ranges, skipped, unknown, settings, speech.counts())
+    noticed = speech.counts(), filters.finish()
+    result = Prepared(pairs, tokens, sizes, ranges, skipped, unknown, settings, *noticed)
     text = json.dumps(asdict(result), indent=1, ensure_ascii=False)
     (partial / "prepared.json").write_text(text + "\n", encoding="utf-8")
     if out.exists():

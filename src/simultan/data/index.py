@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simultan.data.filters import Filters
+from simultan.data.formats import read_any
 from simultan.data.shards import Pieces, smallest
-from simultan.data.sources import Progress, Skips, TextPair, read_pairs
+from simultan.data.sources import Progress, Skips, TextPair
 from simultan.data.speech import Speech, read_documents
 
 __all__ = ["END", "Index", "Split", "keep", "read_split", "select"]
@@ -61,12 +63,16 @@ def read_split(
     report: Progress,
     keep_text: bool = False,
     speech: Speech | None = None,
+    filters: Filters | None = None,
+    columns: str = "",
 ) -> Split:
-    """Read text; training text may be changed as `speech` says."""
+    """Read text; training text may be filtered, and changed as `speech` says."""
     split, speech = Split(Index(), Index(), [], []), speech or Speech()
     for place, pair in enumerate(pairs):
         numbers = array("q")
-        read = read_pairs(pair, skips, report)
+        read = read_any(pair, skips, report, columns)
+        if filters is not None:
+            read = filters.apply(read, pair, skips)
         for number, source, target in speech.change(read, place, read_documents(pair)):
             split.source.add(source)
             split.target.add(target)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from simultan.data.formats import holds_pairs, match_sides
 from simultan.data.sources import Progress, TextPair
 
 __all__ = ["CORPORA", "NamedCorpus", "download", "gather_pairs", "locate"]
@@ -125,10 +126,7 @@ def gather_pairs(
     Files add to a named corpus's training text; its valid and test sets give way to files.
     `documents` has a file for each training text, or "-" where there is none.
     """
-    if len(sources) != len(targets):
-        raise ValueError(
-            f"{len(sources)} --source and {len(targets)} --target: each text needs both sides"
-        )
+    given = match_sides(sources, targets)
     held: list[TextPair | None] = [None, None]
     train: list[TextPair] = []
     if name:
@@ -139,10 +137,10 @@ def gather_pairs(
         train, *held = locate(name, folders)
     elif folders:
         raise ValueError(f"--from needs a named corpus: {', '.join(CORPORA)}")
-    train += [TextPair(*pair) for pair in zip(sources, targets, strict=True)]
+    train += given
     for number, (part, (source, target)) in enumerate((("valid", valid), ("test", test))):
-        if source is not None and target is not None:
-            held[number] = TextPair(source, target)
+        if source is not None and (target is not None or holds_pairs(source)):
+            held[number] = TextPair(source, target or source)
         elif source is not None or target is not None:
             raise ValueError(f"--{part}-source and --{part}-target go together")
     if weights:

@@ -6,17 +6,27 @@ import gzip
 import io
 import lzma
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["Progress", "Skips", "TextPair", "language_of", "open_text", "read_lines", "read_pairs"]
+__all__ = [
+    "Progress",
+    "Skips",
+    "TextPair",
+    "check_count",
+    "language_of",
+    "open_text",
+    "read_lines",
+    "read_pairs",
+]
 
 _PLACES = 5  # examples kept of each kind of skipped pair
 UNDECODABLE = "not valid UTF-8"
 MOST_UNDECODABLE = 0.05  # share of pairs
-_NAMES = {"txt", "src", "tgt", "trg", "ref", "hyp"}  # endings that name no language
+_NAMES = {"txt", "tsv", "src", "tgt", "trg", "ref", "hyp"}  # endings that name no language
 Progress = Callable[[str, float], None]  # what is being done, fraction done
 
 
@@ -70,7 +80,7 @@ def read_pairs(
     """
     number = 0
     with open_text(pair.source) as (source, raw), open_text(pair.target) as (target, _):
-        size = max(1, os.path.getsize(pair.source))
+        size = os.path.getsize(pair.source)  # of a pipe: 0
         while True:
             try:
                 left, right = source.readline(), target.readline()
@@ -83,7 +93,7 @@ def read_pairs(
             number += 1
             skips.seen += 1
             if progress is not None and number % 20_000 == 0:
-                progress(f"reading {pair.source.name}", raw.tell() / size)
+                progress(f"reading {pair.source.name}", raw.tell() / size if size else 0.0)
             path = pair.source
             try:
                 one = left.rstrip(b"\r\n").decode("utf-8")
@@ -104,6 +114,11 @@ def read_pairs(
             f"{pair.source} has {number + rest[0]:,} lines and {pair.target} has"
             f" {number + rest[1]:,}: line n of one must translate line n of the other"
         )
+    check_count(pair, number)
+
+
+def check_count(pair: TextPair, number: int) -> None:
+    """Refuse a text of no lines, or of another number than its corpus or its documents have."""
     if number == 0:
         raise ValueError(f"{pair.source}: no lines")
     if pair.documents is not None:
@@ -146,7 +161,10 @@ class open_text:
         self._path = path
 
     def __enter__(self) -> tuple[io.BufferedIOBase, io.BufferedReader]:
-        if not self._path.is_file():
+        if str(self._path) == "-":
+            self._raw = open(sys.stdin.fileno(), "rb", closefd=False)
+            return self._raw, self._raw
+        if not (self._path.is_file() or self._path.is_fifo()):
             there = self._path.exists()
             raise FileNotFoundError(
                 f"{self._path}: {'not a regular file' if there else 'no such file'}"

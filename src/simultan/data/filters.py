@@ -1,0 +1,126 @@
+"""Training text as people have it: what looks wrong is noticed, and left out if one says so."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from simultan.data.sources import Skips, TextPair
+
+__all__ = ["Filters", "Suspicion"]
+
+LOOKED_AT = 1_000_000  # pairs among which repetitions are counted if they are not left out
+MANY_REPEATED = 0.1  # share of pairs that is worth a note
+FEW_PAIRS = 200  # fewer say nothing about a text
+LEAST_CORRELATION = 0.3  # of the lengths of the two sides; translations have 0.7 and more
+LEAST_SPREAD = 0.1  # of the logarithm of lengths: lines of one length have no correlation
+LEAST_NUMBERS = 0.3  # share of the sources' numbers that stand in their targets, too
+_NUMBER = re.compile(r"\d\d+")
+
+Pairs = Iterable[tuple[int, str, str]]
+
+
+@dataclass
+class Suspicion:
+    """Whether line n of one side is the translation of line n of the other, told from statistics.
+
+    Long sentences have long translations, and a number is mostly written the same in both.
+    """
+
+    pairs: int = 0
+    sums: tuple[float, float] = (0.0, 0.0)
+    squares: tuple[float, float] = (0.0, 0.0)
+    product: float = 0.0
+    numbers: int = 0  # sources that have one
+    kept: int = 0  # of these, the targets that have one of the source's
+
+    def look(self, source: str, target: str) -> None:
+        x, y = math.log1p(len(source)), math.log1p(len(target))
+        self.pairs += 1
+        self.sums = self.sums[0] + x, self.sums[1] + y
+        self.squares = self.squares[0] + x * x, self.squares[1] + y * y
+        self.product += x * y
+        if wanted := set(_NUMBER.findall(source)):
+            self.numbers += 1
+            self.kept += not wanted.isdisjoint(_NUMBER.findall(target))
+
+    def correlation(self) -> float | None:
+        """Of the logarithms of the lengths; None where there is too little to tell."""
+        if self.pairs < FEW_PAIRS:
+            return None
+        means = [total / self.pairs for total in self.sums]
+        spreads = [
+            math.sqrt(max(0.0, total / self.pairs - mean * mean))
+            for total, mean in zip(self.squares, means, strict=True)
+        ]
+        if min(spreads) < LEAST_SPREAD:
+            return None
+        return (self.product / self.pairs - means[0] * means[1]) / (spreads[0] * spreads[1])
+
+    def note(self, pair: TextPair) -> str:
+        """What to tell the user, or nothing."""
+        found = self.correlation()
+        if found is None or found >= LEAST_CORRELATION:
+            return ""
+        if self.numbers >= FEW_PAIRS // 10 and self.kept >= LEAST_NUMBERS * self.numbers:
+            return ""
+        return (
+            f"{pair.source.name} and {pair.target.name} do not look like translations of each other"
+            f" (their lengths correlate by {found:.2f}): was one side shuffled or sorted?"
+        )
+
+
+@dataclass
+class Filters:
+    """What is left out of the training text beside what cannot be read, and what was noticed."""
+
+    max_ratio: float = 0.0  # of the words of the longer side to those of the shorter; 0: any
+    deduplicate: bool = False
+    notes: list[str] = field(default_factory=list)
+    _seen: set[int] = field(default_factory=set)
+    _looked: int = 0
+    _repeated: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_ratio and self.max_ratio < 1:
+            raise ValueError(f"--max-ratio {self.max_ratio}: at least 1, or 0 for any")
+
+    def apply(self, pairs: Pairs, pair: TextPair, skips: Skips) -> Iterator[tuple[int, str, str]]:
+        """The pairs of one text that are kept; the others are counted in `skips`."""
+        suspicion = Suspicion()
+        for number, source, target in pairs:
+            suspicion.look(source, target)
+            if self._is_repeated(source, target) and self.deduplicate:
+                skips.add("repeated", pair.source, number)
+                continue
+            lengths = sorted((len(source.split()), len(target.split())))
+            if self.max_ratio and lengths[1] > self.max_ratio * lengths[0]:
+                reason = f"one side more than {self.max_ratio:g} times as long"
+                skips.add(reason, pair.source, number)
+                continue
+            yield number, source, target
+        if note := suspicion.note(pair):
+            self.notes.append(note)
+
+    def _is_repeated(self, source: str, target: str) -> bool:
+        if not self.deduplicate and self._looked >= LOOKED_AT:
+            return False
+        self._looked += 1
+        key = hash((source, target))
+        if key in self._seen:
+            self._repeated += 1
+            return True
+        self._seen.add(key)
+        return False
+
+    def finish(self) -> list[str]:
+        """All notes; what was only kept to compare with is forgotten."""
+        if not self.deduplicate and self._repeated > MANY_REPEATED * max(1, self._looked):
+            self.notes.append(
+                f"{self._repeated:,} of the first {self._looked:,} pairs are repetitions:"
+                " --deduplicate leaves them out"
+            )
+        self._seen.clear()
+        return self.notes
