@@ -7,7 +7,7 @@ RUNTIME := $(VENV)/.runtime
 INSTALLED := $(VENV)/.installed
 SIMULEVAL := .venv-simuleval
 
-.PHONY: test lint types imports pytest chromium node simuleval demo toy-demo bench clean
+.PHONY: test lint types imports pytest chromium node axe simuleval demo toy-demo bench clean
 
 test: lint types imports pytest
 
@@ -32,7 +32,7 @@ types: $(INSTALLED)
 imports: $(INSTALLED)
 	$(BIN)/python -m pytest -p no:xdist -o addopts=-q tests/test_imports.py
 
-pytest: $(INSTALLED) simuleval chromium node
+pytest: $(INSTALLED) simuleval chromium node axe
 	$(BIN)/python -m pytest
 
 # The page's tests drive Debian's Chromium; without it they are skipped.
@@ -48,6 +48,13 @@ node:
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 		apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y nodejs > /dev/null; \
 	else echo 'no node: install it (apt-get install nodejs) to test the protocol from Node.js, too'; fi
+
+# A test checks the page with axe-core; without npm, or without its registry, that test is skipped.
+axe: $(INSTALLED)
+	@if [ -f $(VENV)/node_modules/axe-core/axe.min.js ]; then :; \
+	elif command -v npm > /dev/null && npm install --silent --no-save --no-package-lock \
+		--prefix $(VENV) axe-core@4.14.0 > /dev/null; then :; \
+	else echo 'no axe-core: install npm to test the accessibility of the page, too'; fi
 
 # SimulEval pins an old tqdm, so it lives in an environment laid over ours: its own packages come
 # first, a .pth file adds everything of ours behind them.

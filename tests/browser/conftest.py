@@ -39,14 +39,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def translator(tmp_path_factory: pytest.TempPathFactory) -> Translator:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("toy")
     write_toy(folder, 3000)
     train = TextPair(folder / "train.en", folder / "train.fr")
     prepare(folder / "data", [train], None, pipeline="words", min_count=1)
     settings = [f"data.folder={folder / 'data'}", "train.updates=300", "train.validate_every=0"]
     fit(config.load(RECIPE, settings), folder / "run", tensorboard=False)
-    return simultan.load(folder / "run" / "final")
+    return folder / "run" / "final"
+
+
+@pytest.fixture(scope="session")
+def translator(model: Path) -> Translator:
+    return simultan.load(model)
 
 
 @pytest.fixture(scope="session")

@@ -2,15 +2,48 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any
+from urllib.request import urlopen
 
 from simultan.streaming.translator import Translator
 
 Opener = Callable[..., Any]  # a path and options of the browser's context -> a page
+
+
+class Process:
+    """`simultan serve` as a process, that can be killed and started again at the same port."""
+
+    def __init__(self, model: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}/"
+        self.model = model
+        self.running: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "simultan", "serve", str(self.model)]
+        self.running = subprocess.Popen([*command, "--port", str(self.port)])
+        while True:
+            assert self.running.poll() is None, "the server did not start"
+            try:
+                urlopen(self.url + "healthz", timeout=10)
+                return
+            except OSError:
+                time.sleep(0.1)
+
+    def kill(self) -> None:
+        if self.running is not None:
+            self.running.kill()
+            self.running.wait()
 
 
 class Running:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from driving import SENTENCE, SOCKETS, expect_words, ready, state, translation, type_text, words
 from playwright.sync_api import expect
-from running import Opener, Running
+from running import Opener, Process, Running
 
+import simultan
 from simultan.streaming.translator import Translator
 
 
@@ -46,6 +48,57 @@ def test_a_server_that_forgot_everything(
         expect_words(page, [*above, *translation(translator)])
         expect(page.locator("#notice-text")).to_contain_text("had lost the open sentence")
         assert words(page, "source") == ["a", "moon", "likes", "the", "cat.", *SENTENCE.split()]
+        page.close()
+    assert all("WebSocket" in error for error in errors)
+    errors.clear()
+
+
+def test_a_server_that_was_killed(open_page: Opener, model: Path, errors: list[str]) -> None:
+    translator = simultan.load(model)
+    server = Process(model)
+    try:
+        server.start()
+        page = open_page(url=server.url)
+        type_text(page, "now the young dog sees ")
+        expect(page.locator(".target .word").first).to_have_text("maintenant")
+        server.kill()
+        state(page, "away")
+        expect(page.locator("#notice-text")).to_contain_text("does not answer")
+        type_text(page, "a red ")
+        server.start()
+        state(page, "live")
+        type_text(page, "house and the calm cat")
+        page.keyboard.press("Enter")
+        expect_words(page, translation(translator))
+        expect_words(page, SENTENCE.split(), "source")
+        expect(page.locator("#notice-text")).to_contain_text("had lost the open sentence")
+        page.close()
+    finally:
+        server.kill()
+    assert all("WebSocket" in error for error in errors)
+    errors.clear()
+
+
+OUTAGE = """window.outage = false;
+window.WebSocket = class extends WebSocket {
+  constructor(url) { super(window.outage ? url + '/nothing' : url); window.socket = this; }
+};"""
+
+
+def test_an_outage_that_outlives_the_session(
+    open_page: Opener, translator: Translator, errors: list[str]
+) -> None:
+    with Running(translator, resume_seconds=0.1, tick_seconds=0.05) as server:
+        page = open_page(url=server.url, script=OUTAGE)
+        type_text(page, "now the young dog sees ")
+        expect(page.locator(".target .word").first).to_have_text("maintenant")
+        page.evaluate("outage = true; socket.close(4000)")
+        state(page, "away")
+        page.evaluate("outage = false")
+        type_text(page, SENTENCE.removeprefix("now the young dog sees "))
+        page.keyboard.press("Enter")
+        expect_words(page, translation(translator))
+        expect(page.locator("#notice-text")).to_contain_text("had lost the open sentence")
         page.close()
     assert all("WebSocket" in error for error in errors)
     errors.clear()
