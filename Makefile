@@ -7,7 +7,7 @@ RUNTIME := $(VENV)/.runtime
 INSTALLED := $(VENV)/.installed
 SIMULEVAL := .venv-simuleval
 
-.PHONY: test lint types imports pytest chromium node axe simuleval demo toy-demo bench clean
+.PHONY: test lint types imports pytest chromium node axe simuleval demo toy-demo bench docs clean
 
 test: lint types imports pytest
 
@@ -19,7 +19,7 @@ $(RUNTIME): pyproject.toml constraints.txt
 	touch $@
 
 $(INSTALLED): $(RUNTIME)
-	$(PIP) --editable '.[dev,serve,cluster]'
+	$(PIP) --editable '.[dev,docs,serve,cluster]'
 	touch $@
 
 lint: $(INSTALLED)
@@ -97,5 +97,9 @@ $(TOY)/config.toml: | $(RUNTIME)
 bench: $(INSTALLED)
 	for bench in benchmarks/*.py; do $(BIN)/python $$bench || exit 1; done
 
+# The documentation as a site, in site/; any warning is an error.
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 clean:
-	rm -rf $(VENV) $(SIMULEVAL) build dist src/*.egg-info
+	rm -rf $(VENV) $(SIMULEVAL) build dist site src/*.egg-info

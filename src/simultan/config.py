@@ -68,7 +68,7 @@ Chance = Annotated[float, Bound(0, 1, below=True)]
 class DataConfig:
     """Where the prepared corpus is and how it is cut into batches."""
 
-    folder: str = ""
+    folder: str = ""  # what `simultan prepare` wrote
     batch_tokens: Count = 16_000  # padded tokens of the longer side in one batch
     max_length: Count = 256  # longer training pairs are left out; in tokens, for each side
     length_step: Count = 8  # lengths are padded to a multiple: few shapes, fast compiled code
@@ -79,7 +79,7 @@ class DataConfig:
 class PolicyConfig:
     """One row of the policy table, and how a learned selection is made."""
 
-    name: PolicyName = "mma-il"
+    name: PolicyName = "mma-il"  # who decides when to read and when to write
     chunk: Count = 8  # mocha's lookback
     k: tuple[Count, ...] = (3,)  # wait-k; of several values one is drawn for each batch
     energy_bias: float | None = 0.0  # initial value of a learned bias; "none": no bias
@@ -94,18 +94,18 @@ class PolicyConfig:
 class ModelConfig:
     """The architecture; the policy is crossed with it."""
 
-    architecture: Literal["transformer", "recurrent"] = "transformer"
-    width: Count = 512
-    ffn: Count = 1024
-    heads: Count = 4
+    architecture: Literal["transformer", "recurrent"] = "transformer"  # recurrent: LSTMs
+    width: Count = 512  # of embeddings and layers
+    ffn: Count = 1024  # width inside a feed-forward layer
+    heads: Count = 4  # of every attention
     decoder_heads: CountOrNone = 0  # heads of the decoder's attentions; 0: as many as `heads`
-    encoder_layers: Count = 6
-    decoder_layers: Count = 6
-    dropout: Chance = 0.3
-    attention_dropout: Chance = 0.0
+    encoder_layers: Count = 6  # they read the source
+    decoder_layers: Count = 6  # they write the target; each has heads that choose
+    dropout: Chance = 0.3  # more for little text, less for much
+    attention_dropout: Chance = 0.0  # of attention weights
     word_dropout: Chance = 0.0  # share of tokens whose embedding is 0, in training
-    norm: Literal["pre", "post"] = "pre"
-    positions: Literal["sinusoidal", "rotary"] = "sinusoidal"
+    norm: Literal["pre", "post"] = "pre"  # before or after each sublayer
+    positions: Literal["sinusoidal", "rotary"] = "sinusoidal"  # how places are told apart
     tie: Literal["none", "target", "all"] = "target"  # which embeddings are one matrix
     window: CountOrNone = 0  # positions that self-attention and lookback see; 0: all
 
@@ -114,9 +114,9 @@ class ModelConfig:
 class LossConfig:
     """L = NLL + lambda_avg L_avg + lambda_var L_var [+ rdrop divergence]."""
 
-    label_smoothing: Chance = 0.1
-    lambda_avg: Amount = 0.0
-    lambda_var: Amount = 0.0
+    label_smoothing: Chance = 0.1  # probability kept for all other tokens
+    lambda_avg: Amount = 0.0  # larger writes earlier: mma-il, milk, mocha, hard
+    lambda_var: Amount = 0.0  # larger keeps heads together: mma-h, mma-il
     ramp: CountOrNone = 0  # updates over which both weights rise from 0
     rdrop: Amount = 0.0  # weight of the divergence of two passes with other dropout; 0: one pass
 
@@ -125,33 +125,33 @@ class LossConfig:
 class TrainConfig:
     """The optimiser, the schedule and what is kept."""
 
-    updates: Count = 10_000
-    lr: Amount = 5e-4
-    warmup: CountOrNone = 4_000
-    warmup_init_lr: Amount = 1e-7
+    updates: Count = 10_000  # steps of the optimiser
+    lr: Amount = 5e-4  # the highest learning rate
+    warmup: CountOrNone = 4_000  # updates until the highest rate; then it falls with the root
+    warmup_init_lr: Amount = 1e-7  # the rate of the first update
     cooldown: CountOrNone = 0  # the rate falls to 0 over this many last updates
-    betas: tuple[Chance, Chance] = (0.9, 0.98)
-    weight_decay: Amount = 0.0
+    betas: tuple[Chance, Chance] = (0.9, 0.98)  # of Adam
+    weight_decay: Amount = 0.0  # of Adam
     clip: Amount = 0.0  # largest norm of the gradients; 0: no limit
     accumulate: Count = 1  # batches in one update
-    precision: Literal["float32", "bfloat16"] = "float32"
-    compile: bool = False
-    seed: int = 1
+    precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16: on a GPU
+    compile: bool = False  # on a GPU: compile layers and record updates
+    seed: int = 1  # of weights, batches and dropout
     init_from: str = ""  # an offline model's folder, whose weights this one starts with
     init_select: Literal["fresh", "attended"] = (
         "fresh"  # how a learned selection starts: at random,
     )
     # or as that offline model attends to the source
-    log_every: Count = 50
-    save_every: Count = 1_000
-    validate_every: CountOrNone = 1_000  # 0: never
-    validate_sentences: CountOrNone = 500  # 0: the whole validation set
+    log_every: Count = 50  # updates between two reports
+    save_every: Count = 1_000  # updates between two checkpoints
+    validate_every: CountOrNone = 1_000  # updates between two validations; 0: never
+    validate_sentences: CountOrNone = 500  # translated in each; 0: the whole validation set
     patience: CountOrNone = 0  # stop after this many validations without a better one; 0: never
     keep: Count = 5  # newest checkpoints that are kept
     average: Count = 5  # last checkpoints whose mean is the final model
     latency_metric: str = "DAL"  # one of latency.METRICS
     latency_range: tuple[float, float] = (0.0, 1e9)  # where the best checkpoint must lie in it
-    parallel: Literal["ddp", "fsdp"] = "ddp"
+    parallel: Literal["ddp", "fsdp"] = "ddp"  # under torchrun; fsdp cuts the model up, too
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,87 @@
+"""Writes docs/settings.md from config.py: every setting of a recipe, with its line of explanation.
+
+python docs/site/tables.py
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import io
+import sys
+import tokenize
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "src"))
+
+from simultan import config  # noqa: E402
+
+OUT = ROOT / "docs" / "settings.md"
+HEAD = """# Settings of a recipe
+
+<!-- Written by docs/site/tables.py from src/simultan/config.py: change that file. -->
+
+A recipe is a TOML file with these sections. What it does not say has its default; an unknown key is
+an error. On the command line `simultan train RECIPE.toml --set section.key=value` changes one.
+"""
+
+
+def explanations(source: str) -> dict[tuple[str, str], str]:
+    """(class, field) -> the comment beside the field and on the lines of their own below it."""
+    lines = source.splitlines()
+    comments = {
+        token.start[0]: token.string.lstrip("# ")
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    found = {}
+    for part in ast.parse(source).body:
+        if not isinstance(part, ast.ClassDef):
+            continue
+        for node in part.body:
+            if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):
+                continue
+            numbers = list(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+            while lines[numbers[-1]].strip().startswith("#"):
+                numbers.append(numbers[-1] + 1)
+            text = " ".join(comments[number] for number in numbers if number in comments)
+            found[part.name, node.target.id] = text
+    return found
+
+
+def kind_of(annotation: Any) -> str:
+    """A type as a reader of TOML understands it, with its bounds."""
+    notes = [str(note) for note in getattr(annotation, "__metadata__", ())]
+    plain = get_args(annotation)[0] if notes else annotation
+    if get_origin(plain) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(plain))
+    if get_origin(plain) is tuple:
+        inner = get_args(plain)
+        many = "list" if inner[-1] is Ellipsis else f"{len(inner)} values"
+        return f"{many}: {kind_of(inner[0])}"
+    names = {int: "whole number", float: "number", bool: "`true` or `false`", str: "text"}
+    name = names.get(plain, 'number or `"none"`')
+    return " ".join([name, *notes])
+
+
+def render() -> str:
+    source = Path(config.__file__).read_text("utf-8")
+    comments = explanations(source)
+    parts = [HEAD]
+    for section in dataclasses.fields(config.Config):
+        kind = get_type_hints(config.Config)[section.name]
+        parts.append(f"\n## {section.name}\n\n{(kind.__doc__ or '').strip()}\n\n")
+        parts.append("| setting | default | values | what it does |\n|---|---|---|---|\n")
+        hints = get_type_hints(kind, include_extras=True)
+        for field in dataclasses.fields(kind):
+            default = config._toml(field.default)
+            text = comments.get((kind.__name__, field.name), "")
+            row = [f"`{field.name}`", f"`{default}`", kind_of(hints[field.name]), text]
+            parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n")
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    OUT.write_text(render(), "utf-8")
