@@ -418,14 +418,16 @@ def test_the_verb(toy, corpus, tmp_path, monkeypatch):
     reason="SIMULTAN_IWSLT15 names no folder with test.en and test.vi of IWSLT15",
 )
 def test_stored_headline_predictions_score_as_the_tables_say():
-    from simultan.evaluation.instances import read_lines, read_log, with_texts
+    from simultan.data.sources import read_lines
+    from simultan.evaluation.instances import read_log, with_texts
     from simultan.evaluation.scores import score
 
     corpus = Path(os.environ["SIMULTAN_IWSLT15"])
     texts = []
     for language in ("en", "vi"):
         names = [f"{s}.{language}{z}" for s in ("test", "tst2013") for z in ("", ".xz", ".gz")]
-        texts.append(read_lines(next(corpus / name for name in names if (corpus / name).exists())))
+        path = next(corpus / name for name in names if (corpus / name).exists())
+        texts.append(list(read_lines(path)))
     checked = 0
     for file in sorted((FOLDER / "results").glob("*.json")):
         for point in json.loads(file.read_text())["points"]:

@@ -178,26 +178,45 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_simuleval_runs_our_agent(tmp_path: Path, toy: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--decoding", "threshold=0.2"), ("--threshold", "0.8")])
+def test_simuleval_runs_our_agent(tmp_path: Path, toy: Path, options: tuple[str, ...]) -> None:
     import simultan
+    from simultan.data.sources import read_lines
     from simultan.evaluation.evaluate import evaluate
-    from simultan.evaluation.instances import read_lines
 
     model, source, reference = toy / "run" / "final", toy / "test.en", toy / "test.fr"
     simuleval(
-        *("--agent-class", "simultan.simuleval_agent.Agent", "--model", model),
+        *("--agent-class", "simultan.simuleval_agent.Agent", "--model", model, *options),
         *("--source", source, "--target", reference, "--output", tmp_path / "theirs"),
         *("--latency-metrics", "AL", "LAAL", "AP", "DAL"),
     )
+    decoding = {"--decoding": "threshold=0.2", "--threshold": "threshold=0.8"}
+    texts = list(read_lines(source)), list(read_lines(reference))
     ours = evaluate(
-        simultan.load(model), read_lines(source), read_lines(reference), tmp_path / "ours"
+        simultan.load(model), *texts, tmp_path / "ours", decoding.get((*options, "")[0], "")
     )
-    assert ours.bleu is not None  # it has learned something, and does not wait for the end
+    assert ours.bleu is not None
     assert ours.latency["al"] is not None
-    assert ours.bleu > 25
-    assert ours.latency["al"] < 4
+    if not options:  # it has learned something, and does not wait for the end
+        assert ours.bleu > 25
+        assert ours.latency["al"] < 4
     assert_same(ours, tmp_path / "theirs" / "scores.tsv")
     their_log, our_log = read_log(tmp_path / "theirs"), read_log(tmp_path / "ours")
     assert_same(score(their_log), tmp_path / "theirs" / "scores.tsv")
     assert [i.prediction for i in their_log] == [i.prediction for i in our_log]
     assert [i.delays for i in their_log] == [i.delays for i in our_log]
+
+
+def test_the_agent_decodes_in_one_way(toy: Path) -> None:
+    code = """
+from argparse import ArgumentParser
+from simultan.simuleval_agent import Agent
+parser = ArgumentParser()
+Agent.add_args(parser)
+try:
+    Agent(parser.parse_args())
+except ValueError as error:
+    print(error)
+"""
+    options = ("--model", toy / "run" / "final", "--decoding", "threshold=0.2", "--lag", "4")
+    assert run("-c", code, *options) == ("--decoding threshold=0.2 and lag=4: choose one of them\n")

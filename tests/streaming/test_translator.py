@@ -12,10 +12,9 @@ import simultan
 from simultan import config
 from simultan.config import Config
 from simultan.data.corpus import prepare
-from simultan.data.sources import TextPair
+from simultan.data.sources import TextPair, read_lines
 from simultan.data.toy import write_toy
 from simultan.evaluation.evaluate import evaluate
-from simultan.evaluation.instances import read_lines
 from simultan.streaming.session import Session
 from simultan.streaming.translator import Translator
 from simultan.train.loop import fit
@@ -79,7 +78,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_agents_over_a_trained_model(toy: Path) -> None:
     translator = simultan.load(toy / "run" / "final")
-    source, reference = (read_lines(toy / f"test.{side}")[:60] for side in ("en", "fr"))
+    source, reference = (list(read_lines(toy / f"test.{side}"))[:60] for side in ("en", "fr"))
     scores = {
         agent: evaluate(translator, source, reference, decoding=agent)
         for agent in ("", "wait-k:1", "wait-k:3", "wait-k:99", "static:3,2", "wait-if-worse:1,1",
@@ -99,7 +98,7 @@ def test_agents_over_a_trained_model(toy: Path) -> None:
 
 def test_beams_over_a_trained_model(toy: Path) -> None:
     translator = simultan.load(toy / "run" / "final")
-    source = read_lines(toy / "test.en")[:40]
+    source = list(read_lines(toy / "test.en"))[:40]
     greedy, beams = translator.translate(source), translator.translate(source, "beam=4")
     same = sum(a.words == b.words for a, b in zip(greedy, beams, strict=True))
     assert same > 35

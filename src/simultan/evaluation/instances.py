@@ -7,18 +7,16 @@ reference, source, source_length); the keys after them are ours, and other tools
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
-import lzma
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simultan.data.sources import open_text
+from simultan.data.sources import read_lines
 
-__all__ = ["Instance", "read_lines", "read_log", "with_texts", "write_log", "write_text"]
+__all__ = ["Instance", "read_log", "with_texts", "write_log", "write_text"]
 
 
 @dataclass(frozen=True)
@@ -99,21 +97,6 @@ def with_texts(
             changes |= {"reference": references[instance.index]}
         filled.append(dataclasses.replace(instance, **changes))
     return filled
-
-
-def read_lines(path: str | Path) -> list[str]:
-    """The lines of a text file (plain, .xz, .gz); only a line feed ends a line."""
-    try:
-        with open_text(Path(path)) as (file, _):
-            text = file.read().decode("utf-8")
-    except (EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is damaged ({error})") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text (byte {error.start})") from error
-    lines = text.split("\n")
-    if not lines[-1]:
-        lines.pop()
-    return [line.removesuffix("\r") for line in lines]
 
 
 def write_text(path: str | Path, text: str) -> None:

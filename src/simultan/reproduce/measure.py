@@ -20,8 +20,9 @@ from simultan import checkpoint, losses
 from simultan.config import DataConfig
 from simultan.data.batching import Batches
 from simultan.data.shards import Corpus
+from simultan.data.sources import read_lines
 from simultan.evaluation.evaluate import translate_set
-from simultan.evaluation.instances import Instance, read_lines, read_log, write_log
+from simultan.evaluation.instances import Instance, read_log, write_log
 from simultan.evaluation.scores import score
 from simultan.reproduce.plan import Point
 
@@ -48,7 +49,8 @@ class Share:
         if self.log.exists():
             return
         sources, references = (
-            read_lines(self.corpus / f"{self.split}.{side}.txt") for side in ("source", "target")
+            list(read_lines(self.corpus / f"{self.split}.{side}.txt"))
+            for side in ("source", "target")
         )
         every = max(1, len(sources) // (self.sentences or len(sources)))
         chosen = list(range(0, len(sources), every))[self.index :: self.count]
