@@ -1,4 +1,4 @@
-"""Puts models/ into the package: all else is said in pyproject.toml."""
+"""Puts models/ and recipes/starter/ into the package: all else is said in pyproject.toml."""
 
 import shutil
 from pathlib import Path
@@ -17,6 +17,8 @@ class BuildWithModels(build_py):
         for weights in Path("models").glob("*/weights.safetensors"):
             place = Path(self.build_lib, "simultan", "models", weights.parent.name)
             shutil.copytree(weights.parent, place, dirs_exist_ok=True)
+        recipes = Path(self.build_lib, "simultan", "recipes", "starter")
+        shutil.copytree(Path("recipes", "starter"), recipes, dirs_exist_ok=True)
 
 
 setup(cmdclass={"build_py": BuildWithModels})

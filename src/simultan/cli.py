@@ -17,6 +17,7 @@ VERBS = {
     "captions": "Translate captions as if they were being spoken.",
     "serve": "Translate live for many: a page, a websocket and an HTTP API.",
     "demo": "Play a short talk and translate it live.",
+    "init": "Lay out a folder for a model of your own.",
     "prepare": "Turn parallel text into vocabularies and shards.",
     "train": "Train a model from a recipe.",
     "evaluate": "Translate a test set, log it and score the log.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -12,6 +13,7 @@ from rich.table import Table
 from simultan.data import corpus as corpora
 from simultan.data.codec import Codec
 from simultan.data.named import gather_pairs
+from simultan.starter import next_commands
 
 if TYPE_CHECKING:
     from simultan.data.corpus import Prepared
@@ -33,7 +35,10 @@ def prepare(
         "<FOLDER>",
     ] = (),
     source: Annotated[
-        tuple[Path, ...], "Read training text (plain, .gz or .xz); can be repeated.", Text
+        tuple[Path, ...],
+        "Read training text: a file or a folder, plain, .gz or .xz. A .tsv, a .jsonl and -"
+        " (standard input) hold both sides. Can be repeated.",
+        Text,
     ] = (),
     target: Annotated[
         tuple[Path, ...], "Read its translation, line by line; can be repeated.", Text
@@ -68,6 +73,7 @@ def prepare(
     \b
     simultan prepare iwslt15-en-vi --pipeline words --out DIR
     simultan prepare --source a.de --target a.en --out DIR
+    simultan prepare --source pairs.tsv --valid-source valid.tsv --out DIR
     """
     columns = TextColumn("{task.description:<32}"), BarColumn(), TimeElapsedColumn()
     with Progress(*columns, transient=True) as bar:
@@ -84,6 +90,9 @@ def prepare(
         codec = None if like is None else Codec.load(like)
         prepared = corpora.prepare(out, *parts, codec=codec, progress=show, **options)
     _show(prepared)
+    typer.echo("next, with the recipes for a corpus of this size:")
+    for command in next_commands(out, prepared.pairs["train"]):
+        typer.echo(f"  {command}")
 
 
 def _show(prepared: Prepared) -> None:
@@ -114,3 +123,5 @@ def _show(prepared: Prepared) -> None:
     for reason, skip in prepared.skipped.items():
         places = ", ".join(skip["first"])
         console.print(f"left out: {skip['count']:,} pairs, {reason} ({places}, ...)")
+    for note in prepared.notes:
+        console.print(f"note: {note}", style="yellow")
