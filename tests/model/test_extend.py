@@ -23,10 +23,9 @@ def test_words_of_different_lengths(architecture: str, variant: str) -> None:
             for row, count, line in zip(rows, counts, tokens, strict=True):
                 model.extend(line[None, :count], alone[row], [0], [count], [False])
     for row, own in enumerate(alone):
-        length = own.decoder.available[0]
-        assert together.decoder.available[row] == length == together.encoder.length[row]
-        for name in ("source", "selection"):
-            ours, others = getattr(own.decoder, name), getattr(together.decoder, name)
+        length = own.available[0]
+        assert together.available[row] == length
+        for ours, others in zip(own.source_caches, together.source_caches, strict=True):
             assert ours.base[0] == others.base[row] == 0
             torch.testing.assert_close(
                 others.data[:, :, row, :, :length], ours.data[:, :, 0, :, :length]

@@ -6,8 +6,7 @@ from test_streaming_parity import ARCHITECTURES, POLICIES, VARIANTS, draw, make,
 
 from simultan.data.batching import Batch
 from simultan.model import TranslationModel
-from simultan.model.maps import Joined, Packed, Plain
-from simultan.model.memory import Slabs
+from simultan.model.linear import Joined, Packed
 
 
 def soft(policy: str, architecture: str, variant: str = "plain") -> TranslationModel:
@@ -32,7 +31,7 @@ def stream_together(model: TranslationModel, batches: list[Batch]) -> list[torch
     for i in range(batches[0].target.shape[1]):
         step = model.step(last, state, rows, [0.5] * len(rows))
         assert step.rows == rows
-        model.commit(rows, state)
+        state.commit(rows)
         logits.append(step.logits)
         last = [int(batch.target[0, i]) for batch in batches]
     return list(torch.stack(logits, 1))
@@ -50,7 +49,7 @@ def test_prepared_is_unprepared(policy: str, architecture: str, variant: str) ->
         expected = [stream(model, batch, [1, 2, 1, 3, 2]) for batch in batches]
         together = stream_together(model, batches)
         model.prepare_inference()
-        assert isinstance(model.output_map, Packed)
+        assert isinstance(model.output.layout, Packed)
         for batch, (logits, positions, delays) in zip(batches, expected, strict=True):
             again, positions_again, delays_again = stream(model, batch, [1, 2, 1, 3, 2])
             torch.testing.assert_close(again, logits, rtol=1e-4, atol=1e-4)
@@ -60,7 +59,7 @@ def test_prepared_is_unprepared(policy: str, architecture: str, variant: str) ->
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("rows", [1, 2, 3, 5])
 def test_packed_is_linear(rows: int, threads: int) -> None:
     """Narrow and wide, alone and side by side, of any number of outputs."""
     before = torch.get_num_threads()
@@ -70,9 +69,9 @@ def test_packed_is_linear(rows: int, threads: int) -> None:
         x = torch.randn(rows, 24)
         with torch.no_grad():
             for linears in ([narrow], [wide], [narrow, wide]):
-                packed = Packed(*linears, slabs=Slabs())(x)
-                torch.testing.assert_close(packed, Plain(*linears)(x), rtol=1e-4, atol=1e-5)
-                torch.testing.assert_close(packed, Joined(*linears)(x), rtol=1e-4, atol=1e-5)
+                packed, plain = Packed(linears)(x), torch.cat([each(x) for each in linears], -1)
+                torch.testing.assert_close(packed, plain, rtol=1e-4, atol=1e-5)
+                torch.testing.assert_close(Joined(linears)(x), plain, rtol=1e-4, atol=1e-5)
     finally:
         torch.set_num_threads(before)
 
@@ -91,7 +90,7 @@ def test_one_row_is_many_rows(architecture: str) -> None:
 
 def test_double_precision_is_joined() -> None:
     model = make("mma-il", "transformer", "plain").prepare_inference()
-    assert isinstance(model.output_map, Joined)
+    assert isinstance(model.output.layout, Joined)
     batch = draw(source=7, target=5, seed=0)
     with torch.no_grad():
         logits = stream(model, batch, [7])[0]
@@ -101,5 +100,7 @@ def test_double_precision_is_joined() -> None:
 def test_training_goes_back_to_the_weights() -> None:
     model = soft("mma-il", "transformer").prepare_inference()
     model.train()
-    assert isinstance(model.output_map, Plain)
-    assert not [name for name in model.state_dict() if "map" in name]
+    assert not [m for m in model.modules() if getattr(m, "layout", None) is not None]
+    assert not [m for m in model.modules() if getattr(m, "exact", False)]
+    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    assert len(names) == len(set(names)) == len(model.state_dict())

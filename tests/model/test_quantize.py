@@ -15,7 +15,7 @@ from simultan.data.codec import Codec
 from simultan.data.text import Pipeline
 from simultan.data.vocabulary import SPECIAL, Vocabulary
 from simultan.model import build
-from simultan.model.maps import Int8, Plain
+from simultan.model.linear import Int8
 
 
 def error(found: torch.Tensor, expected: torch.Tensor) -> float:
@@ -31,14 +31,15 @@ def test_a_map_is_close(rows: int) -> None:
     with torch.no_grad():
         x[-1] *= 1000  # a row's precision is its own
         for linear in linears:
-            found, expected = Int8(linear)(x), Plain(linear)(x)
+            found, expected = Int8([linear])(x), linear(x)
             assert max(error(a, b) for a, b in zip(found, expected, strict=True)) < 0.02
-        assert error(Int8(*linears)(x), Plain(*linears)(x)) < 0.02
+        side_by_side = torch.cat([linear(x) for linear in linears], -1)
+        assert error(Int8(linears)(x), side_by_side) < 0.02
 
 
 def test_rows_know_nothing_of_each_other() -> None:
     torch.manual_seed(0)
-    quantized, x = Int8(torch.nn.Linear(64, 96)), torch.randn(5, 64)
+    quantized, x = Int8([torch.nn.Linear(64, 96)]), torch.randn(5, 64)
     with torch.no_grad():
         expected = quantized(x)[:3]
         x[3:] = torch.randn(2, 64) * 50
@@ -48,9 +49,9 @@ def test_rows_know_nothing_of_each_other() -> None:
 def test_zeros_are_zeros() -> None:
     linear = torch.nn.Linear(8, 8, bias=False)
     with torch.no_grad():
-        assert not Int8(linear)(torch.zeros(2, 8)).any()
+        assert not Int8([linear])(torch.zeros(2, 8)).any()
         linear.weight.zero_()
-        assert not Int8(linear)(torch.ones(1, 8)).any()
+        assert not Int8([linear])(torch.ones(1, 8)).any()
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -62,7 +63,7 @@ def test_logits_are_close(policy: str, architecture: str) -> None:
         alone = [stream(model, batch, [9])[0] for batch in batches]
         together = stream_together(model, batches)
         model.prepare_inference("int8")
-        assert isinstance(model.output_map, Int8)
+        assert isinstance(model.output.layout, Int8)
         for batch, logits in zip(batches, alone, strict=True):
             assert error(stream(model, batch, [9])[0], logits) < 0.05
         for found, logits in zip(stream_together(model, batches), together, strict=True):

@@ -114,13 +114,13 @@ def stream(
             logits.append(result.logits[0])
             positions.append(result.positions[0].tolist())
             delays.append(read)
-            model.commit([0], state)
+            state.commit([0])
         else:
             size = chunks.pop(0) if chunks else len(source)
             extend(model, state, source[read : read + size], read + size >= len(source))
             read = min(read + size, len(source))
     layers = len(model.cross_attentions())
-    assert state.decoder.evaluations == layers * len(target)  # whatever was read
+    assert state.evaluations == layers * len(target)  # whatever was read
     return torch.stack(logits), positions, delays
 
 
@@ -197,7 +197,7 @@ def test_rows_are_independent(policy: str, architecture: str) -> None:
                     for r in rows
                 ]
                 result = model.step(tokens, state, rows, [0.5] * len(rows))
-                model.commit(result.rows, state)
+                state.commit(result.rows)
                 for row, values in zip(result.rows, result.logits, strict=True):
                     logits[row].append(values)
     for row in range(4):
@@ -269,14 +269,10 @@ def test_a_long_stream_keeps_a_bounded_cache() -> None:
         state = model.initial_state(1)
         for i in range(2000):
             extend(model, state, torch.tensor([4 + i % 19]), False)
-            state.decoder.floor[0] = i  # as after an end of sentence: move on
+            state.skip_to(0, i)  # as after an end of sentence: move on
             for attention in model.cross_attentions():
                 attention.energy_bias.fill_(1.0)
             result = model.step([5 + i % 7], state, [0], [0.5])
-            model.commit(result.rows, state)
-        assert state.decoder.length[0] == 2000
-        for cache in (
-            state.encoder.cache, state.decoder.source, state.decoder.selection, state.decoder.target
-        ):  # fmt: skip
-            assert cache is not None
-            assert cache.data.shape[4] <= 64
+            state.commit(result.rows)
+        assert state.length[0] == 2000
+        assert max(state.slots()) <= 64

@@ -29,7 +29,7 @@ def scripted(script: list[list[dict[int, float]]]) -> TranslationModel:
         for i, row in enumerate(result.rows):
             at = int(result.positions[i].max())
             probabilities = torch.full((len(WORDS.target_vocabulary),), 1e-9)
-            for token, p in script[state.decoder.length[row]][at].items():
+            for token, p in script[state.length[row]][at].items():
                 probabilities[token] = p
             result.logits[i] = probabilities.log()
         return result

@@ -89,11 +89,9 @@ def test_a_windowed_model_is_cut_only_where_it_writes_nothing(
 
 def sizes(session: Session) -> list[int]:
     state = session.decider.backend.state  # type: ignore[union-attr]
-    decoder, encoder = state.decoder, state.encoder
-    caches = (encoder.cache, decoder.source, decoder.selection, decoder.target)
     row = session.rows[0]
     lists = (row.word_of, row.queue, row.writer.pieces, row.guard.recent)
-    return [cache.data.shape[4] for cache in caches if cache is not None] + [len(x) for x in lists]
+    return state.slots() + [len(x) for x in lists]
 
 
 @pytest.mark.parametrize(("end", "seed", "words"), [(0.0, 9, 20_000), (9.0, 1, 20_000)])
@@ -221,7 +219,7 @@ def test_a_very_long_word(character: str) -> None:
     assert session.rows[0].done
     assert writes(events)[-1].delay == 5
     state = session.decider.backend.state  # type: ignore[union-attr]
-    assert state.decoder.source.data.shape[4] < 2 * LONGEST_WORD + 64
+    assert state.source.data.shape[4] < 2 * LONGEST_WORD + 64
 
 
 @settings(max_examples=60, deadline=None)

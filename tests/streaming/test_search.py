@@ -37,7 +37,7 @@ def greedy_tokens(model: TranslationModel, source: list[int]) -> tuple[int, ...]
         model.extend(torch.tensor([source]), state, [0], [len(source)], [True])
         while len(tokens) < 2 * len(source) + 30:
             logits = model.step([tokens[-1] if tokens else BOS], state, [0], [0.5]).logits[0]
-            model.commit([0], state)
+            state.commit([0])
             token = int(logits[EOS:].argmax()) + EOS
             if token == EOS:
                 break

@@ -55,7 +55,7 @@ def test_any_chunking_gives_the_same(policy: str, architecture: str) -> None:
             results.append(writes(feed_all(session, chunks)))
             # one pass for each token, the end and each end that came too early, whatever was read
             passes = len(tokens) + 1 + session.rejected
-            assert session.decider.backend.state.decoder.evaluations == layers * passes
+            assert session.decider.backend.state.evaluations == layers * passes
             rejected += session.rejected
         assert all(result == results[0] for result in results)
         for one, two in itertools.pairwise(results[0]):
@@ -131,13 +131,10 @@ def test_a_gpu_writes_the_same(policy: str, architecture: str) -> None:
 
 def committed(session: Session) -> list[Tensor]:
     """All that a write may change and a read may not."""
-    decoder = session.decider.backend.state.decoder
-    parts = [torch.tensor(decoder.length), decoder.positions.clone()]
-    if decoder.target is not None:
-        parts.append(decoder.target.data[..., : decoder.length[0], :].clone())
-    if decoder.recurrent is not None:
-        parts += [part.clone() for part in decoder.recurrent]
-    return parts
+    state = session.decider.backend.state
+    decoder = state.memory.decoder  # type: ignore[attr-defined]
+    kept = decoder if isinstance(decoder, Tensor) else decoder.data[..., : state.length[0], :]
+    return [torch.tensor(state.length), torch.tensor(state.positions), kept.clone()]
 
 
 @every_model

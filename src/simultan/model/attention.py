@@ -7,14 +7,16 @@ energy = gain (m W^K)(s W^Q)^T / sqrt(d_k) + bias,  and separate projections for
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from simultan.config import ModelConfig, PolicyConfig
+from simultan.model.cache import Cache, Span
 from simultan.model.dropout import Dropout
-from simultan.model.maps import Make, Map, Mapped, Plain
+from simultan.model.linear import Joint, Linear
 from simultan.model.policy import Chance, Policy, additive, p_choose, visible
 from simultan.ops import expected_alignment, expected_attention, masked_attention
 
@@ -43,28 +45,48 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
     return torch.cat([a * cos - b * sin, a * sin + b * cos, x[..., 2 * half :]], -1)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """A few queries over a cache: q [R, H, C, D], k and v [R, H, N, D], mask 0 or -inf."""
-    rows, _, count, size = q.shape
-    if rows == 1 or count > 1 or k.numel() > LARGE or q.device.type != "cpu":
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    # One query a row: for a matrix product of its own, each head of each row has too little to
-    # do. Heads of a position lie side by side, so do their products.
-    scores = (k.transpose(1, 2) * q.transpose(1, 2)).sum(-1)  # [R, N, H]
-    scale = 1.0 / math.sqrt(size)
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, exact: bool) -> Tensor:
+    """New positions over a cache: q [R, H, C, D], k and v [R, H, N, D], mask 0 or -inf.
+
+    `exact`: a position gives the same numbers whatever other rows and positions are there.
+    """
+    rows, _, count, _ = q.shape
+    if exact and count > 1:
+        # the last of them sees all keys, the one before it all but the last of each row
+        parts = []
+        for c in range(count):
+            length = k.shape[2] - count + c + 1
+            seen = None if mask is None else mask[:, :, c : c + 1, :length]
+            parts.append(attend_once(q[:, :, c : c + 1], k[:, :, :length], v[:, :, :length], seen))
+        return torch.cat(parts, 2)
+    few = rows > 1 and count == 1 and k.numel() <= LARGE and q.device.type == "cpu"
+    if exact or few:
+        return attend_once(q, k, v, mask)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def attend_once(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """One query a row. For a matrix product of its own, each head of each row has too little to
+    do; heads of a position lie side by side, so do their products."""
+    weights = attention_weights(q, k, mask).unsqueeze(-1)
+    return (v.transpose(1, 2) * weights).sum(1).unsqueeze(2)
+
+
+def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+    """[R, N, H], of one query a row."""
+    scores = (k.transpose(1, 2) * q.transpose(1, 2)).sum(-1)
+    scale = 1.0 / math.sqrt(q.shape[-1])
     if mask is None:
         scores = scores * scale
     else:
         scores = torch.add(mask[:, :, 0].transpose(1, 2), scores, alpha=scale)
-    weights = torch.softmax(scores, 1).unsqueeze(-1)
-    return (v.transpose(1, 2) * weights).sum(1).unsqueeze(2)
+    return torch.softmax(scores, 1)
 
 
-class SelfAttention(nn.Module, Mapped):
+class SelfAttention(nn.Module):
     """Each position sees itself and its past, all of it or a window."""
 
-    qkv_map: Map
-    output_map: Map
+    exact = False  # of streams; see attend()
 
     def __init__(self, model: ModelConfig, heads: int) -> None:
         super().__init__()
@@ -72,35 +94,43 @@ class SelfAttention(nn.Module, Mapped):
         self.window = model.window
         self.rotary = model.positions == "rotary"
         self.dropout = model.attention_dropout
-        self.qkv = nn.Linear(model.width, 3 * model.width)
-        self.output = nn.Linear(model.width, model.width)
-        self.lay_out(Plain)
+        self.qkv = Linear(model.width, 3 * model.width)
+        self.output = Linear(model.width, model.width)
 
-    def lay_out(self, make: Make) -> None:
-        self.qkv_map, self.output_map = make(self.qkv), make(self.output)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The whole sequence x [B, N, D]: right padding needs no mask, it is the future."""
-        q, k, v = (split_heads(part, self.heads) for part in self.qkv(x).chunk(3, -1))
+    def forward(self, x: Tensor, span: Span | None = None, layer: int = 0) -> Tensor:
+        """Whole sequences x [B, N, D]; or new positions [R, C, D], a span of the cache."""
+        qkv = self.qkv(x).unflatten(-1, (3, self.heads, -1))  # [B, N, 3, H, D]
         if self.rotary:
-            positions = torch.arange(x.shape[1], device=x.device)[None]
-            q, k = rotate(q, positions), rotate(k, positions)
-        dropout = self.dropout if self.training else 0.0
-        if self.window and self.window < x.shape[1]:
-            mask = visible(torch.arange(x.shape[1], device=x.device), x.shape[1], self.window)
-            context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
-        elif dropout:
-            context = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
+            if span is None:
+                positions = torch.arange(x.shape[1], device=x.device)[None]
+            else:
+                positions = span.positions
+            turned = [rotate(part.transpose(1, 2), positions).transpose(1, 2)
+                      for part in qkv.unbind(2)[:2]]  # fmt: skip
+            qkv = torch.stack([*turned, qkv[:, :, 2]], 2)
+        if span is None:
+            context = self.attend_all(*qkv.permute(2, 0, 3, 1, 4))
         else:
-            context = masked_attention(q, k, v, None)
+            keys, values = span.append(layer, qkv[:, :, 1:])
+            query = qkv[:, :, 0].transpose(1, 2)
+            context = attend(query, keys, values, span.mask, self.exact)
         return self.output(join_heads(context))
 
+    def attend_all(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Of whole sequences. Right padding needs no mask: it is the future."""
+        dropout = self.dropout if self.training else 0.0
+        if self.window and self.window < q.shape[2]:
+            mask = visible(torch.arange(q.shape[2], device=q.device), q.shape[2], self.window)
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+        if dropout:
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
+        return masked_attention(q, k, v, None)
 
-class MonotonicAttention(nn.Module, Mapped):
+
+class MonotonicAttention(nn.Module):
     """Attention over the source up to where each head stops."""
 
-    query_map: Map | None  # selection queries, then attention queries
-    output_map: Map
+    exact = False  # of streams; see attend()
 
     def __init__(
         self, model: ModelConfig, config: PolicyConfig, policy: Policy, heads: int, selects: bool
@@ -114,28 +144,24 @@ class MonotonicAttention(nn.Module, Mapped):
         self.dropout = Dropout(model.attention_dropout)
         self.soft = policy.lookback != 1
         if self.soft:
-            self.query = nn.Linear(width, width)
-            self.key = nn.Linear(width, width)
-        self.value = nn.Linear(width, width)
-        self.output = nn.Linear(width, width)
+            self.query = Linear(width, width)
+            self.key = Linear(width, width)
+        self.value = Linear(width, width)
+        self.output = Linear(width, width)
         self.energy_bias: nn.Parameter | None = None
         self.energy_gain: nn.Parameter | None = None
         if self.selecting_heads:
-            self.select_query = nn.Linear(width, self.selecting_heads * size)
-            self.select_key = nn.Linear(width, self.selecting_heads * size)
+            self.select_query = Linear(width, self.selecting_heads * size)
+            self.select_key = Linear(width, self.selecting_heads * size)
             if config.energy_bias is not None:
                 bias = torch.full((self.selecting_heads, 1, 1), config.energy_bias)
                 self.energy_bias = nn.Parameter(bias)
             if config.energy_gain:
                 self.energy_gain = nn.Parameter(torch.ones(self.selecting_heads, 1, 1))
         self.select_width = self.selecting_heads * size
-        self.lay_out(Plain)
-
-    def lay_out(self, make: Make) -> None:
-        queries = [self.select_query] if self.selecting_heads else []
-        queries += [self.query] if self.soft else []
-        self.query_map = make(*queries) if queries else None
-        self.output_map = make(self.output)
+        asking = [self.select_query] if self.selecting_heads else []
+        asking += [self.query] if self.soft else []
+        self.all_queries = Joint(*asking) if asking else None
 
     def energy(self, query: Tensor, key: Tensor) -> Tensor:
         """Selection energies [B, H, T, S], of projected states; training and streaming alike."""
@@ -192,40 +218,54 @@ class MonotonicAttention(nn.Module, Mapped):
             context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
         return self.output(join_heads(context))
 
-    def source_linears(self) -> list[nn.Linear]:
+    # --- streams ---
+
+    def source_linears(self) -> list[Linear]:
         """What a decoder keeps of an encoded token, but for the selection keys."""
         return [self.key, self.value] if self.soft else [self.value]
 
-    def ask(self, x: Tensor, select: bool = True) -> Tensor:
-        """All queries of one target token, x [R, D] -> [R, Q]: to select by, then to attend by.
+    def queries(self, x: Tensor) -> Tensor:
+        """All queries of one target token, x [R, D] -> [R, Q]: to select by, then to attend by."""
+        return x[:, :0] if self.all_queries is None else self.all_queries(x)
 
-        Without `select`, those to attend by alone.
-        """
-        if self.query_map is None or not (select or self.soft):
-            return x[:, :0]
-        if select or not self.selecting_heads:
-            return self.query_map(x)
-        return self.query_map.part(-1, x)
-
-    def selection(self, asked: Tensor) -> Tensor:
+    def selection(self, queries: Tensor) -> Tensor:
         """The selection queries among them [R, H, 1, D]."""
-        return asked[:, : self.select_width].unflatten(-1, (self.selecting_heads, 1, -1))
+        return queries[:, : self.select_width].unflatten(-1, (self.selecting_heads, 1, -1))
 
-    def step(self, asked: Tensor, source: Tensor, stops: Tensor) -> Tensor:
-        """One target token: asked [R, Q], source [K, R, H, N, D], stops [R, 1 or H] -> [R, D],
-        to be put through output_map."""
-        value = source[-1]
+    def read(
+        self,
+        queries: Tensor,
+        source: Cache,
+        layer: int,
+        rows: Sequence[int],
+        stops: list[list[int]],
+        weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend from one target token to the source up to each head's stop, [R][1 or H].
+
+        -> [R, D] and, if wanted, the weights [R, H, N].
+        """
+        lookback, heads = self.policy.lookback, self.heads
+        slots = [[t - source.base[row] for t in at] for row, at in zip(rows, stops, strict=True)]
+        last = max(map(max, slots))
+        first = 0 if lookback is None else max(0, min(map(min, slots)) - lookback + 1)
+        keys_values = source.read(layer, rows, [first] * len(rows), last + 1 - first)
+        value = keys_values[-1]
+        alike = all(slot == last for at in slots for slot in at)
         if not self.soft:
-            index = stops[..., None, None].expand(-1, self.heads, 1, value.shape[-1])
-            return value.gather(2, index).flatten(1)
-        query = asked[:, -self.query.out_features :].unflatten(-1, (self.heads, 1, -1))
-        seen = visible(stops, value.shape[2], self.policy.lookback)[:, :, None, :]
-        mask = additive(seen, query)
-        return attend(query, source[0], value, mask).flatten(1)
-
-    def weights(self, asked: Tensor, source: Tensor, stops: Tensor) -> Tensor:
-        """The weights with which step() attends [R, H, N]."""
-        query = asked[:, -self.query.out_features :].unflatten(-1, (self.heads, 1, -1))
-        seen = visible(stops, source.shape[3], self.policy.lookback)
-        scores = torch.matmul(query, source[0].transpose(-1, -2))[:, :, 0]
-        return torch.softmax(scores * query.shape[-1] ** -0.5 + additive(seen, query), -1)
+            if alike:
+                return self.output(value[:, :, last - first].flatten(1)), None
+            at = torch.tensor(slots, device=value.device) - first
+            index = at[..., None, None].expand(-1, heads, 1, value.shape[-1])
+            return self.output(value.gather(2, index).flatten(1)), None
+        mask = None
+        if not alike:  # else all heads see all that was read from the cache
+            at = torch.tensor(slots, device=value.device) - first
+            mask = additive(visible(at, value.shape[2], lookback), value).unsqueeze(2)
+        query = queries[:, self.select_width :].unflatten(-1, (heads, 1, -1))
+        context = attend(query, keys_values[0], value, mask, self.exact)
+        found = None
+        if weights:
+            found = attention_weights(query, keys_values[0], mask).transpose(1, 2)
+            found = F.pad(found, (first, 0))
+        return self.output(context.flatten(1)), found

@@ -78,7 +78,7 @@ def p_choose(
         soft = torch.sigmoid(energy)
         stop = (energy > 0) + (soft - soft.detach())
         p = torch.where(chance.hard[:, None, None, None], stop, p)
-    # the paper's mass preservation, here and in scan(): a head at the end has stopped
+    # the paper's mass preservation, here and in streams: a head at the end has stopped
     positions = torch.arange(energy.shape[-1], device=energy.device)
     last = positions == (source_lengths - 1)[:, None]  # [B, S]
     return torch.where(last[:, None, None, :], 1.0, p)
@@ -112,24 +112,6 @@ def visible(stops: Tensor, source: int, lookback: int | None) -> Tensor:
 def additive(mask: Tensor, like: Tensor) -> Tensor:
     """The same mask as 0 or -inf, to be added to scores."""
     return torch.where(mask, 0.0, -torch.inf).to(like.dtype)
-
-
-def scan(
-    energy: Tensor, begin: Tensor, first: Tensor, available: Tensor, end: Tensor, limit: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Algorithm 1's inner loop, for all heads at once.
-
-    energy [R, H, N] of the keys from `begin` [R, 1] on, first [R, H] the key each head scans from,
-    available [R, 1] how many keys there are, end [R, 1] the one that ends the source (-1: it
-    has not come), limit [R, 1] what an energy must exceed -> position [R, H], stopped [R, H].
-    A head that found no stop stands on the first key still to come.
-    """
-    keys = begin[..., None] + torch.arange(energy.shape[-1], device=energy.device)
-    stop = energy > limit[..., None]  # p > threshold, without a sigmoid
-    stop |= keys == end[..., None]
-    stop &= (keys >= first[..., None]) & (keys < available[..., None])
-    stopped, position = stop.max(-1)
-    return torch.where(stopped, position + begin, available), stopped
 
 
 def lookback_start(stop: int, lookback: int | None) -> int:

@@ -7,6 +7,8 @@ Without input feeding, so that training is parallel over time (Luong et al. 2015
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -17,15 +19,37 @@ from simultan.config import Config
 from simultan.data.batching import Batch
 from simultan.data.vocabulary import BOS
 from simultan.model.attention import MonotonicAttention
-from simultan.model.maps import Make, Map, Plain
-from simultan.model.state import DecoderState, EncoderState
+from simultan.model.cache import Cache
+from simultan.model.linear import Linear
+from simultan.model.state import State
 from simultan.model.translation import ModelOutput, TranslationModel
+
+
+@dataclass
+class RecurrentMemory:
+    """States h and c of both LSTMs, [2, L, B, D] each."""
+
+    encoder: Tensor
+    decoder: Tensor  # after the last token that was written
+    following: Tensor  # after the step under way
+
+    @property
+    def caches(self) -> list[Cache]:
+        return []  # it does not grow
+
+    def reset(self, row: int) -> None:
+        self.encoder[:, :, row] = 0
+        self.decoder[:, :, row] = 0
+
+    def commit(self, rows: Sequence[int]) -> None:
+        self.decoder[:, :, list(rows)] = self.following[:, :, list(rows)]
+
+    def reorder(self, parents: Sequence[int]) -> None:
+        self.decoder = self.decoder[:, :, list(parents)]
 
 
 class Recurrent(TranslationModel):
     """The same methods as the Transformer's, for the paper's RNN baselines."""
-
-    combine_map: Map
 
     def __init__(self, config: Config, source_size: int, target_size: int) -> None:
         super().__init__(config)
@@ -52,9 +76,9 @@ class Recurrent(TranslationModel):
         self.cross = MonotonicAttention(
             model, config.policy, self.policy, heads, selects=self.policy.learned
         )
-        self.combine = nn.Linear(2 * width, width)
+        self.combine = Linear(2 * width, width)
         self.dropout = nn.Dropout(model.dropout)
-        self.output = nn.Linear(width, target_size, bias=False)
+        self.output = Linear(width, target_size, bias=False)
         for embedding in (self.source_embedding, self.target_embedding):
             nn.init.normal_(embedding.weight, std=width**-0.5)
         nn.init.normal_(self.output.weight, std=width**-0.5)
@@ -62,11 +86,7 @@ class Recurrent(TranslationModel):
             for gate in parameter.detach().chunk(4) if "coder.weight" in name else ():
                 (nn.init.orthogonal_ if "_hh" in name else nn.init.xavier_uniform_)(gate)
         self.tie(model.tie, self.source_embedding, self.target_embedding)
-        self.lay_out(Plain)
-
-    def lay_out(self, make: Make) -> None:
-        super().lay_out(make)
-        self.combine_map = make(self.combine)
+        self.join_source_keys()
 
     def forward(self, batch: Batch) -> ModelOutput:
         # right padding is the future of a unidirectional LSTM: nothing to pack
@@ -82,8 +102,7 @@ class Recurrent(TranslationModel):
             chance = self.chance(batch)
             context, alpha = self.cross(x, memory, batch.source_lengths, None, chance)
             delays = self.expected_delays([alpha])
-        hidden = torch.tanh(self.combine(torch.cat([context, x], -1)))
-        return ModelOutput(self.dropout(hidden), delays)
+        return ModelOutput(self.dropout(self.look_at(0, x, context)), delays)
 
     def repeated_parts(self) -> list[nn.Module]:
         return []  # the LSTMs are library kernels already
@@ -91,65 +110,57 @@ class Recurrent(TranslationModel):
     def cross_attentions(self) -> list[MonotonicAttention]:
         return [self.cross]
 
-    # streams
+    # --- streams ---
 
-    def zeros(self, layers: int, rows: int) -> tuple[Tensor, Tensor]:
-        weight = self.output.weight
-        return weight.new_zeros(layers, rows, weight.shape[1]), weight.new_zeros(
-            layers, rows, weight.shape[1]
+    def memory(self, rows: int) -> RecurrentMemory:
+        return RecurrentMemory(
+            self._zeros(self.encoder, rows),
+            self._zeros(self.decoder, rows),
+            self._zeros(self.decoder, rows),
         )
 
-    def encoder_state(self, rows: int) -> EncoderState:
-        return EncoderState([0] * rows, recurrent=self.zeros(self.encoder.num_layers, rows))
-
-    def prepare_target(self, rows: int, state: DecoderState) -> None:
-        state.recurrent = self.zeros(self.decoder.num_layers, rows)
-        state.recurrent_next = self.zeros(self.decoder.num_layers, rows)
+    def _zeros(self, lstm: nn.LSTM, rows: int) -> Tensor:
+        return self.output.weight.new_zeros(2, lstm.num_layers, rows, lstm.hidden_size)
 
     def encode_more(
         self,
         tokens: Tensor,
         counts: Sequence[int],
-        rows: Sequence[int],
-        starts: Sequence[int],
-        state: EncoderState,
-        last: bool,
+        rows: list[int],
+        starts: list[int],
+        state: State,
     ) -> Tensor:
-        assert state.recurrent is not None
-        index = list(rows)
-        before = (state.recurrent[0][:, index], state.recurrent[1][:, index])
+        encoder = cast("RecurrentMemory", state.memory).encoder
         packed = pack_padded_sequence(
             self.scale * self.source_embedding(tokens),
             torch.tensor(list(counts)),
             batch_first=True,
             enforce_sorted=False,
         )
-        encoded, (h, c) = self.encoder(packed, before)
-        state.recurrent[0][:, index] = h
-        state.recurrent[1][:, index] = c
+        encoded, after = self.encoder(packed, tuple(encoder[:, :, rows]))
+        encoder[:, :, rows] = torch.stack(after)
         memory: Tensor = pad_packed_sequence(
             encoded, batch_first=True, total_length=tokens.shape[1]
         )[0]
         return memory
 
-    def begin(self, tokens: Tensor, rows: list[int], state: DecoderState) -> Tensor:
-        assert state.recurrent is not None
-        assert state.recurrent_next is not None
-        before = (state.recurrent[0][:, rows], state.recurrent[1][:, rows])
-        x, (h, c) = self.decoder(self.scale * self.target_embedding(tokens)[:, None], before)
-        state.recurrent_next[0][:, rows] = h
-        state.recurrent_next[1][:, rows] = c
+    def begin(self, tokens: list[int], rows: list[int], state: State) -> Tensor:
+        memory = cast("RecurrentMemory", state.memory)
+        ids = torch.tensor(tokens, device=self.output.weight.device)[:, None]
+        x, after = self.decoder(
+            self.scale * self.target_embedding(ids), tuple(memory.decoder[:, :, rows])
+        )
+        memory.following[:, :, rows] = torch.stack(after)
         return x[:, 0]
 
-    def before_source(self, index: int, x: Tensor, rows: list[int], state: DecoderState) -> Tensor:
+    def look_back(self, layer: int, x: Tensor, rows: list[int], state: State) -> Tensor:
         return x
 
-    def source_query(self, index: int, x: Tensor, state: DecoderState) -> Tensor:
+    def source_query(self, layer: int, x: Tensor) -> Tensor:
         return x
 
-    def after_source(self, index: int, x: Tensor, context: Tensor, state: DecoderState) -> Tensor:
-        context = self.cross.output_map(context)
-        return torch.tanh(self.combine_map(torch.cat([context, x], -1)))
+    def look_at(self, layer: int, x: Tensor, context: Tensor) -> Tensor:
+        return torch.tanh(self.combine(torch.cat([context, x], -1)))
 
     def end(self, x: Tensor) -> Tensor:
         return x

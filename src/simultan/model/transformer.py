@@ -14,33 +14,13 @@ from torch import Tensor, nn
 from simultan.config import Config, ModelConfig
 from simultan.data.batching import Batch
 from simultan.data.vocabulary import BOS
-from simultan.model import one_row
-from simultan.model.attention import (
-    MonotonicAttention,
-    SelfAttention,
-    attend,
-    join_heads,
-    rotate,
-)
+from simultan.model.attention import MonotonicAttention, SelfAttention
+from simultan.model.cache import Cache, Span
 from simultan.model.dropout import Dropout
-from simultan.model.maps import Make, Map, Mapped, Plain
-from simultan.model.one_row import Block
-from simultan.model.policy import Chance, additive, visible
-from simultan.model.state import Cache, DecoderState, EncoderState, Place, State, Step
+from simultan.model.linear import Linear
+from simultan.model.policy import Chance
+from simultan.model.state import State
 from simultan.model.translation import ModelOutput, TranslationModel
-
-
-@dataclass(frozen=True)
-class View:
-    """New positions of some rows, and what they can see of the cache."""
-
-    rows: list[int]
-    starts: list[int]
-    place: Place  # in the cache
-    positions: Tensor  # [R, C], absolute
-    mask: Tensor | None  # [R, 1, C, N] 0 or -inf
-    slots: int  # N
-    alone: bool  # nothing came before, nothing will come after: no need for a cache
 
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:
@@ -76,37 +56,27 @@ class Embedding(nn.Module):
         if self.training and self.word_dropout:
             drop = torch.rand(tokens.shape, device=x.device) < self.word_dropout
             x = x.masked_fill(drop[..., None], 0.0)
-        if self.positions:
-            count = tokens.shape[1]
-            if count > len(self.table):
-                table = sinusoids(torch.arange(count, device=x.device), x.shape[-1])
-            else:
-                table = self.table[:count]
-            x = x + table
+        x = self.add_positions(x, [0])
         if torch.is_autocast_enabled(x.device.type):  # the residual stream, too, is narrow
             x = x.to(torch.get_autocast_dtype(x.device.type))
         return self.dropout(x)
 
-    def step(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """New tokens [R, C] at their absolute positions [R, C]."""
-        x = self.tokens(tokens) * self.scale
-        if self.positions:
-            known = int(positions.max()) < len(self.table)
-            x = x + (self.table[positions] if known else sinusoids(positions, x.shape[-1]))
-        return x
+    def step(self, tokens: Tensor, starts: Sequence[int]) -> Tensor:
+        """New tokens [R, C], the first of each row at its position in `starts`."""
+        return self.add_positions(self.tokens(tokens) * self.scale, starts)
 
-    def at(self, tokens: Tensor, start: int) -> Tensor:
-        """New tokens [C] of one row, the first of them at this position."""
-        weight = self.tokens.weight
-        # of a single token a view, which is quicker to have
-        x = weight[int(tokens)].unsqueeze(0) if len(tokens) == 1 else F.embedding(tokens, weight)
+    def add_positions(self, x: Tensor, starts: Sequence[int]) -> Tensor:
         if not self.positions:
-            return x * self.scale
-        end = start + len(tokens)
-        if end <= len(self.table):
-            return torch.add(self.table[start:end], x, alpha=self.scale)
-        table = sinusoids(torch.arange(start, end, device=x.device), x.shape[-1])
-        return torch.add(table, x, alpha=self.scale)
+            return x
+        count = x.shape[1]
+        if max(starts) + count > len(self.table):
+            positions = torch.tensor(starts, device=x.device)[:, None]
+            positions = positions + torch.arange(count, device=x.device)
+            return x + sinusoids(positions, x.shape[-1])
+        if len(starts) == 1:
+            return x + self.table[starts[0] : starts[0] + count]
+        positions = torch.tensor(starts, device=x.device)[:, None]
+        return x + self.table[positions + torch.arange(count, device=x.device)]
 
 
 class LayerNorm(nn.LayerNorm):
@@ -114,26 +84,19 @@ class LayerNorm(nn.LayerNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         if not x.is_cuda or x.dtype == torch.float64:
-            return super().forward(x)
+            return torch.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
         from simultan.ops.norm_triton import layer_norm
 
         half = torch.is_autocast_enabled("cuda")
         return layer_norm(x, self.weight, self.bias, self.eps, half)
 
 
-class FeedForward(nn.Module, Mapped):
-    inner_map: Map
-    outer_map: Map
-
+class FeedForward(nn.Module):
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
-        self.inner = nn.Linear(model.width, model.ffn)
-        self.outer = nn.Linear(model.ffn, model.width)
+        self.inner = Linear(model.width, model.ffn)
+        self.outer = Linear(model.ffn, model.width)
         self.dropout = Dropout(model.dropout)
-        self.lay_out(Plain)
-
-    def lay_out(self, make: Make) -> None:
-        self.inner_map, self.outer_map = make(self.inner), make(self.outer)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.outer(self.dropout.relu(self.inner(x)))
@@ -152,33 +115,44 @@ class Residual(nn.Module):
         return self.norm(x) if self.pre else x
 
     def after(self, x: Tensor, update: Tensor) -> Tensor:
-        x = x + self.dropout(update)
+        x = x + (self.dropout(update) if self.training else update)
         return x if self.pre else self.norm(x)
 
 
-class EncoderLayer(nn.Module):
-    def __init__(self, model: ModelConfig) -> None:
-        super().__init__()
-        self.attention = SelfAttention(model, model.heads)
-        self.attention_residual = Residual(model)
-        self.ffn = FeedForward(model)
-        self.ffn_residual = Residual(model)
+class Layer(nn.Module):
+    """Self-attention and a feed-forward network: of whole sequences [B, N, D], or of new
+    positions [R, C, D] that are a span of a cache."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.attention_residual.after(x, self.attention(self.attention_residual.before(x)))
-        return self.ffn_residual.after(x, self.ffn(self.ffn_residual.before(x)))
+    cross: MonotonicAttention
+    cross_residual: Residual
 
-
-class DecoderLayer(nn.Module):
-    def __init__(self, model: ModelConfig, cross: MonotonicAttention, heads: int) -> None:
+    def __init__(
+        self, model: ModelConfig, heads: int, cross: MonotonicAttention | None = None
+    ) -> None:
         super().__init__()
         self.attention = SelfAttention(model, heads)
         self.attention_residual = Residual(model)
-        self.cross = cross
-        self.cross_residual = Residual(model)
+        if cross is not None:  # of a decoder; here, so that parameters have the order of layers
+            self.cross = cross
+            self.cross_residual = Residual(model)
         self.ffn = FeedForward(model)
         self.ffn_residual = Residual(model)
 
+    def look_back(self, x: Tensor, span: Span | None = None, index: int = 0) -> Tensor:
+        """Each position looks at those before it; index of the layer in the cache."""
+        residual = self.attention_residual
+        return residual.after(x, self.attention(residual.before(x), span, index))
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        return self.ffn_residual.after(x, self.ffn(self.ffn_residual.before(x)))
+
+
+class EncoderLayer(Layer):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.feed_forward(self.look_back(x))
+
+
+class DecoderLayer(Layer):
     def forward(
         self,
         x: Tensor,
@@ -189,17 +163,40 @@ class DecoderLayer(nn.Module):
         chance: Chance,
     ) -> tuple[Tensor, Tensor | None]:
         """Whole sequences: the layer's output, and the alignment it read with, if it is learned."""
-        x = self.attention_residual.after(x, self.attention(self.attention_residual.before(x)))
+        x = self.look_back(x)
         query = self.cross_residual.before(x)
         if stops is not None:
-            return self.finish(x, self.cross.forward_fixed(query, memory, stops)), None
+            return self.look_at(x, self.cross.forward_fixed(query, memory, stops)), None
         context, alpha = self.cross(query, memory, source_lengths, alpha, chance)
-        return self.finish(x, context), alpha
+        return self.look_at(x, context), alpha
 
-    def finish(self, x: Tensor, context: Tensor) -> Tensor:
-        """From the attention over the source to the layer's output."""
-        x = self.cross_residual.after(x, context)
-        return self.ffn_residual.after(x, self.ffn(self.ffn_residual.before(x)))
+    def look_at(self, x: Tensor, context: Tensor) -> Tensor:
+        """From what the attention over the source has found to the layer's output."""
+        return self.feed_forward(self.cross_residual.after(x, context))
+
+
+@dataclass
+class TransformerMemory:
+    """Keys and values of self-attention. What lies past a row's cursor does not count, so a step
+    needs no more than that to be committed."""
+
+    encoder: Cache
+    decoder: Cache
+    span: Span | None = None  # of the decoder, in the step under way
+
+    @property
+    def caches(self) -> list[Cache]:
+        return [self.encoder, self.decoder]
+
+    def reset(self, row: int) -> None:
+        for cache in self.caches:
+            cache.reset(row)
+
+    def commit(self, rows: Sequence[int]) -> None:
+        pass
+
+    def reorder(self, parents: Sequence[int]) -> None:
+        self.decoder.reorder(parents)
 
 
 class Transformer(TranslationModel):
@@ -215,18 +212,20 @@ class Transformer(TranslationModel):
         self.decoder_heads = model.decoder_heads or model.heads
         self.source_embedding = Embedding(model, source_size)
         self.target_embedding = Embedding(model, target_size)
-        self.encoder = nn.ModuleList(EncoderLayer(model) for _ in range(model.encoder_layers))
+        self.encoder = nn.ModuleList(
+            EncoderLayer(model, model.heads) for _ in range(model.encoder_layers)
+        )
         self.decoder = nn.ModuleList()  # of DecoderLayer
         for layer in range(model.decoder_layers):
             selects = self.policy.learned and (self.policy.every_head or layer == 0)
             cross = MonotonicAttention(
                 model, config.policy, self.policy, self.decoder_heads, selects
             )
-            self.decoder.append(DecoderLayer(model, cross, self.decoder_heads))
+            self.decoder.append(DecoderLayer(model, self.decoder_heads, cross))
         final = model.norm == "pre"
         self.encoder_norm = LayerNorm(model.width) if final else nn.Identity()
         self.decoder_norm = LayerNorm(model.width) if final else nn.Identity()
-        self.output = nn.Linear(model.width, target_size, bias=False)
+        self.output = Linear(model.width, target_size, bias=False)
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -234,7 +233,7 @@ class Transformer(TranslationModel):
                     nn.init.zeros_(module.bias)
         nn.init.normal_(self.output.weight, std=model.width**-0.5)
         self.tie(model.tie, self.source_embedding.tokens, self.target_embedding.tokens)
-        self.lay_out(Plain)
+        self.join_source_keys()
 
     @property
     def encoder_layers(self) -> list[EncoderLayer]:
@@ -269,119 +268,58 @@ class Transformer(TranslationModel):
     def cross_attentions(self) -> list[MonotonicAttention]:
         return [layer.cross for layer in self.decoder_layers]
 
-    # streams
+    # --- streams ---
 
-    def encoder_state(self, rows: int) -> EncoderState:
-        weight = self.output.weight
-        size = weight.shape[1] // self.heads
-        return EncoderState(
-            [0] * rows,
-            cache=Cache(len(self.encoder), 2, rows, self.heads, size, weight),
-            blocks=one_row.encoder_blocks(self.encoder_layers),
-        )
+    def memory(self, rows: int) -> TransformerMemory:
+        weight = self.output.weight.detach()
+        width = weight.shape[1]
+        return TransformerMemory(
+            Cache(len(self.encoder), 2, rows, self.heads, width // self.heads, weight),
+            Cache(len(self.decoder), 2, rows, self.decoder_heads, width // self.decoder_heads,
+                  weight),
+        )  # fmt: skip
 
-    def prepare_target(self, rows: int, state: DecoderState) -> None:
-        weight = self.output.weight
-        size = weight.shape[1] // self.decoder_heads
-        state.target = Cache(len(self.decoder), 2, rows, self.decoder_heads, size, weight)
-        state.blocks = one_row.decoder_blocks(self.decoder_layers)
+    def span(self, cache: Cache, rows: list[int], starts: list[int], count: int) -> Span:
+        """Room in a cache for `count` new positions of each row."""
+        window = self.window or None
+        oldest: dict[int, int] = {}  # the first position that a row still sees
+        for row, start in zip(rows, starts, strict=True):
+            first = 0 if window is None else max(0, start - window + 1)
+            oldest[row] = min(first, oldest.get(row, first))
+        cache.reserve(rows, [start + count for start in starts], oldest.__getitem__)
+        return Span(cache, rows, starts, count, window)
 
     def encode_more(
         self,
         tokens: Tensor,
         counts: Sequence[int],
-        rows: Sequence[int],
-        starts: Sequence[int],
-        state: EncoderState,
-        last: bool,
+        rows: list[int],
+        starts: list[int],
+        state: State,
     ) -> Tensor:
-        if len(rows) == 1:
-            return one_row.encode(self, tokens[0], rows[0], starts[0], state)[None]
-        cache = state.cache
-        assert cache is not None
-        view = self.view(cache, rows, starts, tokens.shape[1], last and not any(starts))
-        x = self.source_embedding.step(tokens, view.positions)
-        for index, block in enumerate(state.blocks):
-            x = self.look_back(index, block, x, cache, view)
-            x = one_row.feed_forward(block, x.flatten(0, 1)).view(x.shape)
+        memory = cast("TransformerMemory", state.memory)
+        span = self.span(memory.encoder, rows, starts, tokens.shape[1])
+        x = self.source_embedding.step(tokens, starts)
+        for index, layer in enumerate(self.encoder_layers):
+            x = layer.feed_forward(layer.look_back(x, span, index))
         return self.encoder_norm(x)
 
-    def step(
-        self,
-        tokens: Sequence[int],
-        state: State,
-        rows: Sequence[int],
-        threshold: Sequence[float],
-        *,
-        attention: bool = False,
-    ) -> Step:
-        if len(rows) == 1 and not attention:
-            return one_row.step(self, tokens[0], rows[0], state.decoder, threshold[0])
-        return super().step(tokens, state, rows, threshold, attention=attention)
+    def begin(self, tokens: list[int], rows: list[int], state: State) -> Tensor:
+        ids = torch.tensor(tokens, device=self.output.weight.device)[:, None]
+        return self.target_embedding.step(ids, [state.length[row] for row in rows])[:, 0]
 
-    def begin(self, tokens: Tensor, rows: list[int], state: DecoderState) -> Tensor:
-        positions = torch.tensor([state.length[row] for row in rows], device=tokens.device)
-        return self.target_embedding.step(tokens, positions)
+    def look_back(self, layer: int, x: Tensor, rows: list[int], state: State) -> Tensor:
+        memory = cast("TransformerMemory", state.memory)
+        span, starts = memory.span, [state.length[row] for row in rows]
+        if span is None or span.rows != rows or span.starts != starts:  # else as one layer below
+            span = memory.span = self.span(memory.decoder, list(rows), starts, 1)
+        return self.decoder_layers[layer].look_back(x[:, None], span, layer)[:, 0]
 
-    def before_source(self, index: int, x: Tensor, rows: list[int], state: DecoderState) -> Tensor:
-        assert state.target is not None
-        view, starts = state.view, [state.length[row] for row in rows]
-        if view is None or view.rows != rows or view.starts != starts:  # mostly as one layer below
-            view = state.view = self.view(state.target, rows, starts, 1, False)
-        return self.look_back(index, state.blocks[index], x[:, None], state.target, view)[:, 0]
+    def source_query(self, layer: int, x: Tensor) -> Tensor:
+        return self.decoder_layers[layer].cross_residual.before(x)
 
-    def source_query(self, index: int, x: Tensor, state: DecoderState) -> Tensor:
-        block = state.blocks[index]
-        return torch.layer_norm(x, *block.cross_norm) if block.pre else x
-
-    def after_source(self, index: int, x: Tensor, context: Tensor, state: DecoderState) -> Tensor:
-        block = state.blocks[index]
-        assert block.cross is not None
-        x = block.cross.output_map.plus(context, x)
-        return one_row.feed_forward(
-            block, x if block.pre else torch.layer_norm(x, *block.cross_norm)
-        )
+    def look_at(self, layer: int, x: Tensor, context: Tensor) -> Tensor:
+        return self.decoder_layers[layer].look_at(x, context)
 
     def end(self, x: Tensor) -> Tensor:
         return self.decoder_norm(x)
-
-    def view(
-        self, cache: Cache, rows: Sequence[int], starts: Sequence[int], count: int, alone: bool
-    ) -> View:
-        """Room in the cache for `count` new positions of each row, and what they can see.
-
-        A row may be there more than once, with one position after the other.
-        """
-        now = dict(zip(reversed(rows), reversed(starts), strict=True))  # the first of each
-        if not alone:
-            cache.reserve(
-                rows,
-                [start + count for start in starts],
-                lambda row: max(0, now[row] - self.window + 1) if self.window else 0,
-            )
-        device = cache.data.device
-        first = torch.tensor(list(starts), device=device)[:, None]
-        positions = first + torch.arange(count, device=device) if count > 1 else first
-        slots = max(s + count - cache.base[row] for row, s in zip(rows, starts, strict=True))
-        place, mask = cache.place(rows, starts, count), None
-        if count > 1 or len(rows) > 1 or self.window:
-            mask = additive(visible(place.slots, slots, self.window or None)[:, None], cache.data)
-        return View(list(rows), list(starts), place, positions, mask, slots, alone)
-
-    def look_back(self, index: int, block: Block, x: Tensor, cache: Cache, view: View) -> Tensor:
-        """Self-attention of new positions x [R, C, D] over the cache."""
-        y = torch.layer_norm(x, *block.norm) if block.pre else x
-        qkv = block.qkv(y.flatten(0, 1)).view(*x.shape[:2], 3, block.heads, -1)
-        query, new = qkv[:, :, 0].transpose(1, 2), qkv[:, :, 1:]
-        if self.rotary:
-            query = rotate(query, view.positions)
-            keys = rotate(new[:, :, 0].transpose(1, 2), view.positions).transpose(1, 2)
-            new = torch.stack([keys, new[:, :, 1]], 2)
-        if view.alone:
-            keys, values = new.permute(2, 0, 3, 1, 4)
-        else:
-            cache.write(index, view.place, new)
-            keys, values = cache.read(index, view.rows, view.slots)
-        context = join_heads(attend(query, keys, values, view.mask))
-        x = block.output.plus(context.flatten(0, 1), x.flatten(0, 1)).view(x.shape)
-        return x if block.pre else torch.layer_norm(x, *block.norm)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
-from simultan.model import memory
+from simultan import memory
 
 __all__ = ["Work", "Workers"]
 

@@ -8,7 +8,7 @@ import sys
 
 import uvicorn
 
-from simultan.model import memory
+from simultan import memory
 from simultan.server.app import create_app
 from simultan.server.live import Live
 from simultan.server.settings import Settings

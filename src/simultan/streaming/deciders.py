@@ -26,7 +26,7 @@ class HeadsDecide:
         self.model, self.rows = model, rows
         self.backend = Incremental(model, len(rows))
         self.state = self.backend.state
-        _, self.layers, self.heads = self.state.decoder.positions.shape
+        self.layers, self.heads = self.state.layers, self.state.heads
         self.thresholds = [THRESHOLD] * len(rows)
 
     def set_decoding(self, decoding: Decoding, row: int) -> None:

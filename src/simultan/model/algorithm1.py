@@ -1,0 +1,212 @@
+"""Algorithm 1 of the paper: monotonic multihead decoding, for many rows at once.
+
+A step that is blocked in a layer keeps its place: heads that have stopped stay stopped, and the
+next source word costs a scan of its keys, not another pass through the decoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from simultan.model.attention import MonotonicAttention
+from simultan.model.policy import energy_limit
+from simultan.model.state import Pending, State, Step, table
+
+if TYPE_CHECKING:
+    from simultan.model.translation import TranslationModel
+
+__all__ = ["listing", "step"]
+
+KEYS = 8  # source tokens a head looks at in one go, on a CPU: most heads stop within them
+
+
+def listing(p_choose: list[list[list[list[float]]]]) -> tuple[list[str], list[list[list[int]]]]:
+    """Algorithm 1 as it is printed, over p_choose[i][l][h][j] that are known: for tests.
+
+    The actions READ and WRITE, and where the heads stop, [i][l][h].
+    """
+    source = len(p_choose[0][0][0])
+    t = [[0] * len(heads) for heads in p_choose[0]]
+    actions = ["READ"]  # the first token
+    read, stops = 1, []
+    for i in range(len(p_choose)):
+        for layer, heads in enumerate(p_choose[i]):
+            for h, p in enumerate(heads):
+                for j in range(t[layer][h], source):
+                    if j >= read:
+                        actions.append("READ")
+                        read = j + 1
+                    if p[j] > 0.5 or j == source - 1:
+                        t[layer][h] = j
+                        break
+        stops.append([list(heads) for heads in t])
+        actions.append("WRITE")
+    return actions, stops
+
+
+def step(
+    model: TranslationModel,
+    tokens: Sequence[int],
+    state: State,
+    rows: Sequence[int],
+    thresholds: Sequence[float],
+    attention: bool,
+) -> Step:
+    """Lines 2 to 17 of the listing: one target token of each row, as far as its heads let it come.
+
+    A row whose heads want a source token that has not been read is left pending: READ.
+    """
+    limits = {r: energy_limit(t, model.spread) for r, t in zip(rows, thresholds, strict=True)}
+    last = dict(zip(rows, tokens, strict=True))
+    active = [row for row in rows if state.pending[row] is None and _begin(model, state, row)]
+    nothing = model.output.weight.detach()[:0]
+    x = model.begin([last[row] for row in active], active, state) if active else nothing
+    queries = x
+    weights: list[Tensor] = []
+    for layer, cross in enumerate(model.cross_attentions()):
+        if active:
+            x = model.look_back(layer, x, active, state)
+            queries = cross.queries(model.source_query(layer, x))
+        if cross.selecting_heads:
+            stopped = [[False] * cross.selecting_heads for _ in active]
+            x, queries = _resume(layer, rows, active, x, queries, stopped, state)
+            if active:
+                _find_stops(layer, cross, queries, active, stopped, limits, state)
+                x, queries = _suspend(layer, active, x, queries, stopped, state)
+        if not active:
+            continue
+        stops = [state.stops[row][layer if model.policy.every_head else 0] for row in active]
+        context, weight = cross.read(queries, state.source, layer, active, stops, attention)
+        if weight is not None:
+            weights.append(weight)
+        x = model.look_at(layer, x, context)
+        state.evaluations += len(active)
+    if not active:
+        no_logits = nothing.new_zeros(0, model.output.out_features)
+        return Step([], no_logits, nothing, table([], state, nothing))
+    hidden = model.end(x)
+    positions = table([state.stops[row] for row in active], state, x)
+    seen = torch.stack(weights, 1) if weights else None
+    return Step(active, model.project(hidden), hidden, positions, seen)
+
+
+def _begin(model: TranslationModel, state: State, row: int) -> bool:
+    """Where the row's heads start from; False: there is no source for this step yet."""
+    first, available = state.scan_from[row], state.available[row]
+    if model.policy.learned:
+        first = min(first, available - state.finished[row])  # no later than the end
+        state.stops[row] = [[max(t, first) for t in heads] for heads in state.positions[row]]
+        return available > 0
+    lag, limit = state.lags[row], state.limits[row]
+    stop = max(state.positions[row][0][0], first, state.length[row] + lag - 1) if lag else available
+    if limit is not None:
+        stop = limit - 1
+    if state.finished[row]:
+        stop = min(stop, available - 1)
+    state.stops[row] = [[stop]]
+    return stop < available
+
+
+def _resume(
+    layer: int,
+    rows: Sequence[int],
+    active: list[int],
+    x: Tensor,
+    queries: Tensor,
+    stopped: list[list[bool]],
+    state: State,
+) -> tuple[Tensor, Tensor]:
+    """Rows that have waited in this layer join those that are active."""
+    waiting = [(row, p) for row in rows if (p := state.pending[row]) and p.layer == layer]
+    if not waiting:
+        return x, queries
+    hidden = [pending.hidden for _, pending in waiting]
+    asked = [pending.queries for _, pending in waiting]
+    if active:
+        hidden, asked = [*x.unbind(), *hidden], [*queries.unbind(), *asked]
+    for row, pending in waiting:
+        active.append(row)
+        stopped.append(pending.stopped)
+        state.pending[row] = None
+    return torch.stack(hidden), torch.stack(asked)
+
+
+def _find_stops(
+    layer: int,
+    cross: MonotonicAttention,
+    queries: Tensor,
+    rows: list[int],
+    stopped: list[list[bool]],
+    limits: dict[int, float],
+    state: State,
+) -> None:
+    """Lines 5 to 15: each head moves on to the first token that it chooses, if it has been read."""
+    selection = state.selection
+    assert selection is not None
+    places = [state.stops[row][layer] for row in rows]
+    begins = [  # the first token that a head of the row looks at
+        min((t for t, done in zip(heads, flags, strict=True) if not done), default=0)
+        for heads, flags in zip(places, stopped, strict=True)
+    ]
+    while (longest := max(state.available[r] - b for r, b in zip(rows, begins, strict=True))) > 0:
+        slots = [b - selection.base[r] for r, b in zip(rows, begins, strict=True)]
+        count = longest if queries.is_cuda else min(KEYS, longest)  # a GPU would wait for each
+        low, high = min(slots), max(slots)
+        if len(rows) > 1 and high - low < KEYS:  # the same slots of all rows need no copy
+            slots, count = [low] * len(rows), count + high - low
+        count = min(count, selection.capacity)
+        slots = [min(slot, selection.capacity - count) for slot in slots]
+        keys = selection.read(layer, rows, slots, count)[0]
+        energies = cross.energy(cross.selection(queries), keys).squeeze(2).tolist()
+        following = []
+        for row, heads, flags, slot, energy in zip(
+            rows, places, stopped, slots, energies, strict=True
+        ):
+            begin = slot + selection.base[row]
+            end = min(begin + count, state.available[row])
+            for h, done in enumerate(flags):
+                if not done:
+                    heads[h], flags[h] = _scan(
+                        energy[h], heads[h], begin, end, limits[row],
+                        state.finished[row] and end == state.available[row],
+                    )  # fmt: skip
+            following.append(end if not all(flags) else state.available[row])
+        begins = following
+
+
+def _scan(
+    energy: list[float], t: int, begin: int, end: int, limit: float, ended: bool
+) -> tuple[int, bool]:
+    """One head, over the tokens from `begin` to `end`: where it stands, and whether it stops there.
+
+    The last token of a source that has ended stops every head.
+    """
+    for j in range(t, end):
+        if energy[j - begin] > limit:  # p_choose > threshold, without a sigmoid
+            return j, True
+    return (end - 1, True) if ended else (max(t, end), False)
+
+
+def _suspend(
+    layer: int,
+    active: list[int],
+    x: Tensor,
+    queries: Tensor,
+    stopped: list[list[bool]],
+    state: State,
+) -> tuple[Tensor, Tensor]:
+    """Rows that have a head which still looks for its stop wait in this layer."""
+    through = []
+    for i, (row, flags) in enumerate(zip(active, stopped, strict=True)):
+        if all(flags):
+            through.append(i)
+        else:
+            state.pending[row] = Pending(layer, x[i], queries[i], flags)
+    if len(through) < len(active):
+        active[:] = [active[i] for i in through]
+        return x[through], queries[through]
+    return x, queries
