@@ -19,7 +19,7 @@ $(RUNTIME): pyproject.toml constraints.txt
 	touch $@
 
 $(INSTALLED): $(RUNTIME)
-	$(PIP) --editable '.[dev,docs,serve,cluster]'
+	$(PIP) --editable '.[dev,docs,serve]'
 	touch $@
 
 lint: $(INSTALLED)

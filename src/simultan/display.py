@@ -117,11 +117,8 @@ def translate_remotely(
     """The same from a server, whose messages come when they come."""
     from simultan import client
 
-    if decoding not in (Decoding(), Decoding(threshold=decoding.threshold)):
-        raise ValueError(f"{decoding}: a server takes a threshold only")
-    threshold = 0.5 if decoding.threshold is None else decoding.threshold
     spoken = (word for word in words if word != LINE)
-    for item in client.iterate(url, spoken, threshold=threshold, token=token):
+    for item in client.iterate(url, spoken, decoding=decoding, token=token):
         match item:
             case str():
                 yield item, Read()

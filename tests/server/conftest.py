@@ -39,9 +39,9 @@ def text_of(seed: int, sentences: int = 3, words: int = 6) -> str:
     return " ".join(sentence(words, 10 * seed + i, closing="!") for i in range(sentences))
 
 
-def expected(text: str, threshold: float = 0.5) -> list[tuple[str, int]]:
+def expected(text: str, decoding: str = "threshold=0.5") -> list[tuple[str, int]]:
     """What a session that nobody disturbs writes: text and delay."""
-    session = Session(MODEL, CODEC, f"threshold={threshold}", segment=True)
+    session = Session(MODEL, CODEC, decoding, segment=True)
     events = session.feed(text) + session.finish()
     return [(e.text, e.delay) for e in events if isinstance(e, Write)]
 
@@ -78,7 +78,8 @@ def start() -> Iterator[Callable[..., Running]]:
     servers: list[Running] = []
 
     def begin(**settings: Any) -> Running:
-        servers.append(Running(Settings(**{"tick_seconds": 0.02, "rows": 8, **settings})))
+        quick = {"tick_seconds": 0.02, "rows": 8, "wrong_token_seconds": 0.0, "drain_seconds": 0.1}
+        servers.append(Running(Settings(**{**quick, **settings})))
         return servers[-1]
 
     yield begin
@@ -90,8 +91,8 @@ class Client:
     """The protocol by hand, one message at a time."""
 
     def __init__(self, url: str, begin: bool = True, **options: Any) -> None:
-        start = {name: options.pop(name) for name in ("threshold", "pair", "token", "resume",
-                 "channel") if name in options}  # fmt: skip
+        start = {name: options.pop(name) for name in ("decoding", "threshold", "pair", "token",
+                 "resume", "channel") if name in options}  # fmt: skip
         self.socket: ClientConnection = connect(url, compression=None, **options).__enter__()
         self.number = self.last = 0
         self.messages: list[dict[str, Any]] = []  # numbered ones
@@ -111,8 +112,12 @@ class Client:
         self.send({"type": "words", "seq": self.number, "text": text, "ack": self.last, **more})
 
     def finish(self) -> None:
+        self.post("finish")
+
+    def post(self, kind: str, **fields: Any) -> None:
+        """A counted message."""
         self.number += 1
-        self.send({"type": "finish", "seq": self.number, "ack": self.last})
+        self.send({"type": kind, "seq": self.number, "ack": self.last, **fields})
 
     def receive(self) -> dict[str, Any]:
         message: dict[str, Any] = json.loads(self.socket.recv(PATIENCE))

@@ -61,8 +61,8 @@ def test_a_client_gone_in_mid_word_gives_its_row_back(start: Start) -> None:
             frame = json.dumps({"type": "words", "seq": 2, "text": "abcdef"}).encode()
             one.socket.socket.sendall(bytes([0x81, 0x80 | len(frame), 1, 2, 3, 4]) + frame[:9])
             one.cut()
-    wait_until(lambda: not server.live.streams and server.live.lanes == 0)
-    assert sorted(server.live.batcher.free) == list(range(8))
+    wait_until(lambda: not server.live.sessions and not len(server.live.sessions_of))
+    wait_until(lambda: sorted(server.live.batcher.rows.free) == list(range(8)))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -103,7 +103,7 @@ def test_a_lost_finished_can_be_fetched(start: Start) -> None:
     server = start()
     one = Client(server.url)
     assert one.translate("ab cd!") == expected("ab cd!")
-    assert server.live.lanes == 0  # the row is free at once
+    assert len(server.live.sessions_of) == 0  # its place is free at once
     last = one.messages[-1]["seq"]
     again = Client(server.url, resume={"session": one.started["session"], "last": last - 1})
     assert again.receive() | {"ack": 0} == one.messages[-1] | {"ack": 0}
@@ -128,10 +128,10 @@ def test_closing_with_1000_ends_the_session(start: Start) -> None:
     server = start()
     one, other = Client(server.url), Client(server.url)
     one.socket.close(1000)
-    wait_until(lambda: len(server.live.streams) == 1)
+    wait_until(lambda: len(server.live.sessions) == 1)
     other.socket.close(1001)
-    wait_until(lambda: all(s.connection is None for s in server.live.streams.values()))
-    assert len(server.live.streams) == 1
+    wait_until(lambda: all(s.connection is None for s in server.live.sessions.values()))
+    assert len(server.live.sessions) == 1
 
 
 def resume(session: str, last: int) -> dict[str, Any]:
@@ -148,6 +148,10 @@ FIRST = [  # what comes first, and what it leads to
     ({"type": "start", "seq": 1}, "malformed"),
     ({"type": "start", "seq": 0, "threshold": 0}, "malformed"),
     ({"type": "start", "seq": 0, "threshold": True}, "malformed"),
+    ({"type": "start", "seq": 0, "decoding": "beam=4"}, "malformed"),
+    ({"type": "start", "seq": 0, "decoding": "threshold=2"}, "malformed"),
+    ({"type": "start", "seq": 0, "decoding": "agent=/etc"}, "malformed"),
+    ({"type": "start", "seq": 0, "channel": "short"}, "malformed"),
     ({"type": "start", "seq": 0, "pair": "xx-yy"}, "unknown-pair"),
     ({"type": "start", "seq": 0, "resume": {"session": "x"}}, "malformed"),
     (resume("nobody", 0), "unknown-session"),
@@ -169,7 +173,11 @@ LATER = [
     (words(1, "a " * 101), "too-fast"),
     ({"type": "threshold", "seq": 1, "value": 1}, "malformed"),
     ({"type": "threshold", "seq": 1, "value": 10**400}, "malformed"),
+    ({"type": "decoding", "seq": 1, "value": "k=3"}, "malformed"),
+    ({"type": "decoding", "seq": 1, "value": 0.5}, "malformed"),
+    ({"type": "end-sentence", "seq": 0}, "malformed"),
     ({"type": "ack", "seq": 0}, "malformed"),
+    ({"type": "ack", "seq": 0, "ack": 1}, "malformed"),
     ({"type": "start", "seq": 0}, "malformed"),
     ({"type": "shout", "seq": 1}, "malformed"),
     ({}, "malformed"),
@@ -188,7 +196,7 @@ def test_every_wrong_message_gets_its_error(start: Start) -> None:
             session = one.started["session"]
             one.socket.send(json.dumps(message, ensure_ascii=False))
             assert one.error() == (code, CLOSE[code]), str(message)[:80]
-            assert (session in server.live.streams) == (code not in FATAL)
+            assert (session in server.live.sessions) == (code not in FATAL)
         for text in ("", "{", "nul", '{"type":"start","seq":0,"threshold":NaN}', "[" * 50_000):
             one = Client(server.url, begin=False)
             one.socket.send(text)
@@ -231,9 +239,9 @@ def test_a_slow_reader_among_fast_ones(start: Start) -> None:
             one.until("finished", acknowledge=False)
         assert one.close_code() == 4430
         assert len(one.messages) <= 16
-        (stream,) = [s for s in server.live.streams.values() if s.id == one.started["session"]]
-        assert len(stream.outbox) <= 16
-        again = Client(server.url, resume={"session": stream.id, "last": one.last})
+        (session,) = [s for s in server.live.sessions.values() if s.id == one.started["session"]]
+        assert len(session.outbox) <= 16
+        again = Client(server.url, resume={"session": session.id, "last": one.last})
         again.messages = one.messages
         again.until("finished")
     assert again.written() == expected(text)
@@ -248,8 +256,8 @@ def test_a_huge_paste_and_a_silent_client_delay_nobody(start: Start) -> None:
     long.say("abc" * 10_000 + " ab!")  # one word; the server hears its beginning
     with bystanders(server, 3):
         pass
-    (stream,) = [s for s in server.live.streams.values() if s.id == paste.started["session"]]
-    assert stream.row.heard < 9000  # others were done first
+    (session,) = [s for s in server.live.sessions.values() if s.id == paste.started["session"]]
+    assert session.queue.heard < 9000  # others were done first
     assert long.until("end")["words"] == 2
     assert silent.translate("ab!") == expected("ab!")
     paste.cut()
@@ -269,7 +277,7 @@ def test_a_rate_is_kept(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_more_sessions_than_allowed(start: Start) -> None:
-    server = start(rows=4, max_sessions=3)
+    server = start(rows=1, max_sessions=3)
     one, two, three = (Client(server.url) for _ in range(3))
     four = Client(server.url, begin=False)
     four.send({"type": "start", "seq": 0})
@@ -332,7 +340,7 @@ def test_silence_ends_a_session(start: Start) -> None:
     assert one.error() == ("idle", 4408)
     two = Client(server.url)
     two.cut()
-    wait_until(lambda: not server.live.streams)
+    wait_until(lambda: not server.live.sessions)
     late = Client(server.url, begin=False)
     late.send(resume(two.started["session"], 0))
     assert late.error() == ("unknown-session", 4404)
@@ -348,7 +356,9 @@ def test_resuming_where_nothing_is_kept(start: Start) -> None:
     for last in (0, one.last + 1):
         other = Client(server.url, begin=False)
         other.send(resume(one.started["session"], last))
-        assert other.error() == ("cannot-resume", 4410)
+        message = other.receive()
+        assert (message["code"], message["fatal"]) == ("cannot-resume", False)
+        assert other.close_code() == 4410
     assert one.translate("ef!") == expected("ab cd ef!")  # and the session does not suffer
 
 

@@ -19,7 +19,9 @@ from simultan.server.protocol import (
     CLOSE,
     FATAL,
     Ack,
+    DecodingChange,
     End,
+    EndSentence,
     Error,
     Finish,
     Finished,
@@ -40,8 +42,9 @@ from simultan.server.protocol import (
     parse_client,
     parse_server,
 )
+from simultan.server.session import Session
 from simultan.server.settings import Settings
-from simultan.server.stream import Stream
+from simultan.streaming.decoding import Decoding
 
 many = settings(max_examples=1000, deadline=None, derandomize=True, database=None,
                 suppress_health_check=list(HealthCheck))  # fmt: skip
@@ -59,18 +62,24 @@ acks = st.none() | numbers
 thresholds = st.floats(0, 1, exclude_min=True, exclude_max=True)
 texts = st.text(max_size=30)
 client_messages = st.one_of(
-    st.builds(Start, st.just(0), acks, st.none() | thresholds, st.none() | texts, st.none() | texts,
-              st.none() | st.builds(Resume, texts, numbers)),
+    st.builds(Start, st.just(0), acks, st.none() | texts, st.none() | thresholds,
+              st.none() | texts, st.none() | texts, st.none() | st.builds(Resume, texts, numbers)),
     st.builds(Words, st.integers(1, 2**53 - 1), texts, acks),
     st.builds(Threshold, st.integers(1, 2**53 - 1), thresholds, acks),
+    st.builds(DecodingChange, st.integers(1, 2**53 - 1), texts, acks),
+    st.builds(EndSentence, st.integers(1, 2**53 - 1), acks),
     st.builds(Finish, st.integers(1, 2**53 - 1), acks),
     st.builds(Ack, numbers),
     st.builds(Ping, st.just(0), acks),
 )  # fmt: skip
-names = ["type", "seq", "ack", "text", "value", "threshold", "pair", "token", "resume", "session"]
+names = [
+    "type", "seq", "ack", "text", "value", "threshold", "decoding", "pair", "token", "resume",
+    "session", "channel",
+]  # fmt: skip
+TYPES = ["start", "words", "decoding", "threshold", "end-sentence", "finish", "ack", "ping"]
 nearly = st.dictionaries(
     st.sampled_from(names) | st.text(max_size=4),
-    values | st.sampled_from(["start", "words", "threshold", "finish", "ack", "ping"]) | numbers,
+    values | st.sampled_from(TYPES) | numbers,
     max_size=6,
 )
 
@@ -83,10 +92,11 @@ def test_what_a_client_says_is_understood(message: protocol.ClientMessage) -> No
 
 heads = st.lists(st.lists(numbers, min_size=2, max_size=2), min_size=1, max_size=3)
 server_messages = st.one_of(
-    st.builds(Started, texts, texts, thresholds, numbers, numbers,
-              st.builds(Limits, numbers, numbers, thresholds, numbers, thresholds, thresholds),
-              st.booleans(), st.booleans(), texts,
-              st.lists(st.tuples(thresholds, thresholds), max_size=3).map(tuple)),
+    st.builds(Started, texts, texts, texts, texts, numbers, numbers,
+              st.builds(Limits, numbers, numbers, numbers, thresholds, thresholds, numbers,
+                        thresholds, thresholds),
+              st.booleans(), st.booleans(), st.none() | thresholds,
+              st.lists(st.tuples(thresholds, thresholds), max_size=3).map(tuple), texts, texts),
     st.builds(Read, numbers, numbers, numbers),
     st.builds(Write, texts, numbers, heads, numbers, numbers, numbers, numbers),
     st.builds(End, numbers, numbers, numbers, numbers),
@@ -118,25 +128,28 @@ def test_anything_else_is_refused_and_not_repeated(frame: str) -> None:
         assert parse_client(encode(message)) == message
         return
     assert code == "malformed"
-    assert len(reason) < 100
+    assert len(reason) < 200
     assert len(frame) < 12 or frame not in reason
 
 
-class FakeLane:
+class FakeQueue:
     """A batcher that hears two words at a time and writes each of them."""
 
     def __init__(self) -> None:
         self.heard = 0
         self.words: list[str] = []
-        self.values: list[float] = []
-        self.finished = 0
+        self.values: list[Decoding] = []
+        self.finished = self.ended = 0
         self.acked = 0
 
     def push(self, words: list[str]) -> None:
         self.words += words
 
-    def set_threshold(self, value: float) -> None:
-        self.values.append(value)
+    def end_sentence(self) -> None:
+        self.ended += 1
+
+    def set_decoding(self, decoding: Decoding) -> None:
+        self.values.append(decoding)
 
     def finish(self) -> None:
         self.finished += 1
@@ -144,29 +157,39 @@ class FakeLane:
     def acknowledge(self, number: int) -> None:
         self.acked = number
 
-    def work(self, stream: Stream) -> None:
+    def work(self, session: Session) -> None:
         while self.heard < len(self.words):
             word = self.words[self.heard]
             self.heard += 1
-            stream.add(Write(word, self.heard, [[self.heard]], 0, 0, stream.produced + 1))
-        if self.finished and not stream.done:
+            session.add(Write(word, self.heard, [[self.heard]], 0, 0, session.produced + 1))
+        if self.finished and not session.done:
             stats = Stats(self.heard, self.heard, 1, 0.0)
-            stream.add(Finished(stats, stream.produced + 1))
+            session.add(Finished(stats, session.produced + 1))
+
+
+def session_of(queue: FakeQueue, words: int = 10**6, characters: int = 10**6) -> Session:
+    return Session(
+        queue,
+        split=str.split,
+        choose=Decoding.parse,
+        decoding=Decoding(),
+        most_words=words,
+        most_characters=characters,
+    )
 
 
 class Network:
     """A client and a server as docs/protocol.md has them, and a cable that breaks."""
 
     def __init__(self, script: list[str]) -> None:
-        self.lane = FakeLane()
-        self.stream = Stream(self.lane, str.split, queue=10**6, threshold=0.5)
+        self.queue = FakeQueue()
+        self.session = session_of(self.queue)
         self.script = deque(script)
         self.number = 0
         self.kept: deque[Words | Finish] = deque()
         self.seen: list[Write | Finished] = []
         self.up: deque[str] = deque()
         self.down: deque[str] = deque()
-        self.sent = 0
 
     def say(self) -> None:
         if self.script:
@@ -181,13 +204,13 @@ class Network:
         if self.up:
             message = parse_client(self.up.popleft())
             assert not isinstance(message, Start)
-            self.stream.receive(message)
+            self.session.receive(message)
 
     def answer(self) -> None:
-        self.lane.work(self.stream)
-        for message in self.stream.after(self.sent):
-            self.down.append(encode(message, self.stream.received))
-            self.sent = message.seq
+        self.queue.work(self.session)
+        for message in self.session.unsent():
+            self.down.append(encode(message, self.session.received))
+            self.session.note_sent(message)
 
     def carry_down(self) -> None:
         if self.down:
@@ -202,9 +225,8 @@ class Network:
         """What was on its way is lost; the client resumes."""
         self.up.clear()
         self.down.clear()
-        self.stream.resume(len(self.seen))
-        self.sent = len(self.seen)
-        while self.kept and self.kept[0].seq <= self.stream.received:
+        self.session.resume(len(self.seen))
+        while self.kept and self.kept[0].seq <= self.session.received:
             self.kept.popleft()
         self.up.extend(encode(message, len(self.seen)) for message in self.kept)
 
@@ -214,6 +236,8 @@ little = st.none() | st.integers(0, 4)
 small_messages = st.one_of(
     st.builds(Words, near, st.sampled_from(["", "ab", "ab cd", "ab " * 11]), little),
     st.builds(Threshold, near, thresholds, little),
+    st.builds(DecodingChange, near, st.sampled_from(["lag=4", "threshold=0.5"]), little),
+    st.builds(EndSentence, near, little),
     st.builds(Finish, near, little),
     st.builds(Ack, st.integers(0, 4)),
     st.builds(Ping, st.just(0), little),
@@ -232,7 +256,7 @@ def test_cut_anywhere_nothing_is_lost_and_nothing_comes_twice(
     network = Network(script)
     for action in actions:
         getattr(network, action)()
-        assert network.lane.acked <= len(network.seen) <= network.stream.produced
+        assert network.queue.acked <= len(network.seen) <= network.session.produced
     while network.script:
         network.say()
     network.number += 1
@@ -241,39 +265,76 @@ def test_cut_anywhere_nothing_is_lost_and_nothing_comes_twice(
         network.carry_up()
         network.answer()
         network.carry_down()
-    assert network.lane.words == [word for text in script for word in text.split()]
-    assert network.lane.finished == 1
+    assert network.queue.words == [word for text in script for word in text.split()]
+    assert network.queue.finished == 1
     assert [m.seq for m in network.seen] == list(range(1, len(network.seen) + 1))
-    assert [m.text for m in network.seen[:-1] if isinstance(m, Write)] == network.lane.words
+    assert [m.text for m in network.seen[:-1] if isinstance(m, Write)] == network.queue.words
     assert isinstance(network.seen[-1], Finished)
 
 
 @many
-@given(st.lists(small_messages, max_size=12), st.integers(0, 3))
-def test_messages_in_any_order_keep_the_stream_whole(messages: list[Any], produced: int) -> None:
-    lane = FakeLane()
-    stream = Stream(lane, str.split, queue=20, threshold=0.5)
+@given(st.lists(small_messages, max_size=12), st.integers(0, 3), st.integers(0, 3))
+def test_messages_in_any_order_keep_the_session_whole(
+    messages: list[Any], produced: int, sent: int
+) -> None:
+    queue = FakeQueue()
+    session = session_of(queue, 20, 40)
     for index in range(produced):
-        stream.add(Read(0, index + 1))
+        session.add(Read(0, index + 1))
+    for unsent in session.unsent()[:sent]:
+        session.note_sent(unsent)
     for message in messages:
-        before = stream.received, list(lane.words), list(lane.values), lane.finished
+        before = session.received, list(queue.words), list(queue.values), queue.finished
         code = ""
         fresh = False
         try:
-            fresh = stream.receive(message)
+            fresh = session.receive(message)
         except ProtocolError as refusal:
             code = refusal.code
         if code:
             assert code in ("malformed", "out-of-order", "too-fast")
-            assert before == (stream.received, lane.words, lane.values, lane.finished)
-        assert stream.received == before[0] + (fresh and message.seq > 0)
-        assert len(lane.words) - lane.heard <= 20
-    assert [m.seq for m in stream.outbox] == list(range(stream.acked + 1, produced + 1))
+            assert before == (session.received, queue.words, queue.values, queue.finished)
+        assert session.received == before[0] + (fresh and message.seq > 0)
+        assert len(queue.words) - queue.heard <= 20
+        assert sum(map(len, queue.words[queue.heard :])) <= 40
+        assert session.acked <= session.sent == min(sent, produced) <= session.produced
+    assert [m.seq for m in session.outbox] == list(range(session.acked + 1, produced + 1))
+
+
+def test_what_was_produced_but_not_sent_cannot_be_acknowledged() -> None:
+    session = session_of(FakeQueue())
+    for number in (1, 2, 3):
+        session.add(Read(0, number))
+    session.note_sent(session.unsent()[0])
+    with pytest.raises(ProtocolError, match="never sent"):
+        session.receive(Ack(2))
+    session.receive(Ack(1))
+    assert [m.seq for m in session.unsent()] == [2, 3]
+    for message in session.unsent():
+        session.note_sent(message)
+    session.resume(1)  # another connection: what the first was sent does not count
+    with pytest.raises(ProtocolError, match="never sent"):
+        session.receive(Ack(3))
+    assert [m.seq for m in session.unsent()] == [2, 3]
+    with pytest.raises(ProtocolError, match="no number"):
+        session.resume(4)
+
+
+def test_the_queue_counts_characters() -> None:
+    queue = FakeQueue()
+    session = session_of(queue, 1000, 100)
+    session.receive(Words(1, "a" * 60))
+    with pytest.raises(ProtocolError, match="characters"):
+        session.receive(Words(2, "b" * 60))
+    queue.heard = 1
+    assert session.receive(Words(2, "b" * 60))
 
 
 @pytest.fixture(scope="module")
 def server() -> Any:
-    running = Running(Settings(rows=4, tick_seconds=0.02, resume_seconds=0.05))
+    running = Running(
+        Settings(rows=4, tick_seconds=0.02, resume_seconds=0.05, per_address=0, drain_seconds=0.1)
+    )
     yield running
     running.stop()
 
@@ -316,7 +377,9 @@ def test_after_all_that_the_server_works(server: Running) -> None:
 
 bodies = st.one_of(
     values.map(json.dumps),
-    st.dictionaries(st.sampled_from(["text", "threshold", "pair"]), values).map(json.dumps),
+    st.dictionaries(st.sampled_from(["text", "decoding", "threshold", "pair"]), values).map(
+        json.dumps
+    ),
     st.fixed_dictionaries({"text": st.text(max_size=40)}, optional={"threshold": thresholds}).map(
         json.dumps
     ),

@@ -13,12 +13,19 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
-from conftest import Client, Running, expected, text_of
+from conftest import CODEC, MODEL, Client, Running, expected, text_of
 from typer.testing import CliRunner
 from websockets.sync.client import connect
 
 from simultan import boxed, client
 from simultan.cli import app
+from simultan.config import Config
+from simultan.server.live import Live
+from simultan.server.protocol import ProtocolError
+from simultan.server.protocol import Start as StartMessage
+from simultan.server.settings import Settings
+from simultan.streaming.lags import Lags
+from simultan.streaming.translator import Translator
 
 Start = Callable[..., Running]
 
@@ -63,17 +70,83 @@ def test_words_are_written_before_the_sentence_is_over(start: Start) -> None:
     assert one.written()[: len(early)] == early
 
 
-def test_a_threshold_holds_from_when_it_is_set(start: Start) -> None:
-    server = start(threshold=0.3)
+def test_decoding_holds_from_when_it_is_set(start: Start) -> None:
+    server = start(decoding="threshold=0.3")
     text = text_of(1)
     one = Client(server.url)
-    assert one.started["threshold"] == 0.3
-    other = Client(server.url, threshold=0.7)
-    assert other.started["threshold"] == 0.7
-    other.send({"type": "threshold", "seq": 1, "value": 0.2})
-    other.number = 1
-    assert one.translate(text) == expected(text, 0.3)
-    assert other.translate(text) == expected(text, 0.2)
+    assert one.started["decoding"] == one.started["default"] == "threshold=0.3"
+    other = Client(server.url, decoding="threshold=0.7")
+    assert other.started["decoding"] == "threshold=0.7"
+    assert other.started["default"] == "threshold=0.3"
+    other.post("decoding", value="threshold=0.2")
+    assert one.translate(text) == expected(text, "threshold=0.3")
+    assert other.translate(text) == expected(text, "threshold=0.2")
+    back = Client(server.url, decoding="threshold=0.7")
+    back.post("decoding", value="default")
+    assert back.translate(text) == expected(text, "threshold=0.3")
+
+
+def test_a_threshold_as_clients_used_to_send_it(start: Start) -> None:
+    server = start()
+    text = text_of(1)
+    one = Client(server.url, threshold=0.7)
+    assert (one.started["decoding"], one.started["threshold"]) == ("threshold=0.7", 0.7)
+    one.post("threshold", value=0.2)
+    assert one.translate(text) == expected(text, "threshold=0.2")
+
+
+def test_the_operators_lag_reaches_the_client() -> None:
+    lags = Lags(((0.2, 2.0), (0.5, 3.0), (0.9, 5.0)))
+    live = Live(Translator(MODEL, Config(), CODEC, lags), Settings(rows=2, decoding="lag=4"))
+
+    async def run() -> None:
+        session = live.open(StartMessage(), "here")
+        started = live.describe(session, False, None)
+        assert (started.decoding, started.default, started.lag) == ("lag=4", "lag=4", 4.0)
+        assert started.lags == lags.points
+        quick = live.describe(live.open(StartMessage(decoding="lag=2"), "here"), False, None)
+        assert (quick.decoding, quick.lag, quick.threshold) == ("lag=2", 2.0, pytest.approx(0.2))
+        for bad in ("lag=9", "k=3", "beam=4", "wait-k:3", "../folder", "lag=nan", "lag=4 "):
+            with pytest.raises(ProtocolError, match="decoding"):
+                live.open(StartMessage(decoding=bad), "here")
+
+    asyncio.run(run())
+
+
+def test_a_sentence_is_ended_by_hand_and_the_session_goes_on(start: Start) -> None:
+    server = start()
+    one = Client(server.url)
+    text = "ab cd ef"
+    one.say(text)
+    one.post("end-sentence")
+    ended = one.until("end")
+    assert (ended["words"], ended["segment"]) == (3, 0)
+    assert one.until("read")["words"] == 3
+    one.post("end-sentence")  # there is none: nothing happens
+    one.say("fe dc")
+    one.post("end-sentence")
+    ended = one.until("end")
+    assert (ended["words"], ended["segment"]) == (5, 1)
+    one.finish()
+    stats = one.until("finished")["stats"]
+    assert (stats["words"], stats["segments"]) == (5, 2)
+    shifted = [(text, delay + 3) for text, delay in expected("fe dc")]
+    assert one.written() == expected(text) + shifted
+    heads = [m["heads"] for m in one.messages if m["type"] == "write" and m["segment"] == 1]
+    assert all(3 < at <= 5 for write in heads for layer in write for at in layer)
+
+
+def test_an_end_of_sentence_in_the_middle_of_a_queue(start: Start) -> None:
+    server = start(rows=1)
+    one = Client(server.url)
+    for _ in range(5):
+        one.say("ab cd ef")
+        one.post("end-sentence")
+    one.finish()
+    stats = one.until("finished")["stats"]
+    assert (stats["words"], stats["segments"]) == (15, 5)
+    ends = [m["words"] for m in one.messages if m["type"] == "end"]
+    assert ends == [3, 6, 9, 12, 15]
 
 
 def test_ping_is_answered_and_acknowledges(start: Start) -> None:
@@ -83,8 +156,8 @@ def test_ping_is_answered_and_acknowledges(start: Start) -> None:
     one.until("read")
     one.send({"type": "ping", "seq": 0, "ack": one.last})
     assert one.until("pong")["ack"] == 1
-    (stream,) = server.live.streams.values()
-    assert not stream.outbox
+    (session,) = server.live.sessions.values()
+    assert not session.outbox
 
 
 def test_an_empty_stream_finishes(start: Start) -> None:
@@ -142,10 +215,10 @@ def test_whole_texts_over_http(start: Start) -> None:
         assert code == status, bad[:40]
         assert json.loads(answer).keys() == {"code", "message"}
     assert post(server, body, Origin="http://elsewhere.example", **headers)[0] == 403
-    first, second = (Client(server.url, token="secret") for _ in range(2))
+    crowd = [Client(server.url, token="secret") for _ in range(2 * 4)]
     assert post(server, body, **headers)[0] == 503
-    first.socket.close(1000)
-    second.socket.close(1000)
+    for one in crowd:
+        one.socket.close(1000)
 
 
 def test_pages_that_say_how_it_goes(start: Start) -> None:
@@ -252,8 +325,5 @@ def test_the_command_line_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(boxed, "BOXES", ())
     with pytest.raises(ValueError, match="which model"):
         CliRunner().invoke(app, ["serve"], catch_exceptions=False)
-    arguments = ["serve", "nowhere", "--rows", "2", "--max-sessions", "3"]
-    with pytest.raises(ValueError, match="needs a row"):
-        CliRunner().invoke(app, arguments, catch_exceptions=False)
     with pytest.raises(OSError, match="nowhere"):
         CliRunner().invoke(app, ["serve", "nowhere"], catch_exceptions=False)

@@ -1,35 +1,32 @@
-"""Live streams -> rows of one batched session: one thread owns it, lanes lead to it.
+"""Many streams -> rows of one batched session, which belongs to one thread.
 
 Each turn takes every stream that can go on by at most one target token, in one step of the model.
+A stream has a row while it has something to translate; those that speak come before those that
+have a whole text.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 
-from simultan.server.protocol import End, Finished, Numbered, Read, Stats, Write
+from simultan.server.protocol import Numbered
+from simultan.server.queue import Fault, Queue
+from simultan.server.rows import LIGHT, Rows
 from simultan.streaming import session as events
 from simultan.streaming.decoding import Decoding
 from simultan.streaming.session import Session
 
-__all__ = ["Batcher", "Fault", "Lane", "Turn"]
+__all__ = ["Batcher", "Turn"]
 
-LIGHT = 8  # source tokens a row is given at once: rows of one step are padded to the longest
-LONGEST_WORD = 200  # characters; the rest is not heard
-MOST_EVENTS = 4  # of one row in one turn
+MOST_TOKENS = 64  # of one word; the rest of it is not heard
+MOST_COMMANDS = 256  # between two turns
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Fault:
-    """The model failed on a row; its stream is over."""
 
 
 @dataclass(frozen=True)
@@ -38,67 +35,6 @@ class Turn:
 
     rows: int
     seconds: float
-
-
-class Lane:
-    """One stream's way to its row. Methods are called by the event loop, the rest is the thread's.
-
-    `heard` and `produced` are written by the thread alone and may be read by anyone; `acked` the
-    other way round.
-    """
-
-    def __init__(
-        self, batcher: Batcher, row: int, owner: Callable[[Numbered | Fault], None]
-    ) -> None:
-        self.batcher, self.row, self.owner = batcher, row, owner
-        self.started = time.monotonic()
-        self.closed = False
-        self.acked = 0  # of what was produced
-        self.heard = self.told = 0  # source words; and of them, those a `read` has told of
-        self.produced = 0  # messages
-        self.waiting: deque[str] = deque()  # words the row has not been given
-        self.last = False  # no more will come
-        self.allowance = LIGHT * 1.0  # words it may be given now
-        self.stamp = self.started
-        self.size = 0  # source tokens it was given last
-        self.segment = self.written = 0
-
-    def push(self, words: list[str]) -> None:
-        """More source words."""
-        self.batcher.post(lambda: self.waiting.extend(words))
-
-    def set_threshold(self, value: float) -> None:
-        self.batcher.post(lambda: self.batcher.set_threshold(value, self.row))
-
-    def finish(self) -> None:
-        """The source is over; a Finished follows."""
-
-        def finish() -> None:
-            self.last = True
-
-        self.batcher.post(finish)
-
-    def acknowledge(self, number: int) -> None:
-        """Messages up to this one have arrived: there is room for as many more."""
-        full = self.full
-        self.acked = max(self.acked, number)
-        if full:
-            self.batcher.post(_nothing)
-
-    @property
-    def full(self) -> bool:
-        """Too much is on its way: the row waits."""
-        return self.produced - self.acked > self.batcher.window - MOST_EVENTS
-
-    def close(self) -> None:
-        """The stream is over, done or not: the row is free."""
-        if not self.closed:
-            self.closed = True
-            self.batcher.release(self)
-
-
-def _nothing() -> None:
-    """A command that only wakes the thread."""
 
 
 class Batcher:
@@ -110,18 +46,22 @@ class Batcher:
         *,
         window: int = 1024,
         words_per_second: float = 100.0,
+        hold_seconds: float = 5.0,
         batching: bool = True,
-        on_turn: Callable[[Turn], None] | None = None,
+        on_turn: Callable[[Turn], None] = lambda turn: None,
+        on_wait: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self.session, self.window, self.batching = session, window, batching
-        self.words_per_second, self.on_turn = words_per_second, on_turn
-        self.free = list(range(len(session.rows)))[::-1]
-        self.lanes: dict[int, Lane] = {}  # the thread's
+        self.words_per_second = words_per_second
+        self.on_turn, self.on_wait = on_turn, on_wait
+        self.rows = Rows(session, hold_seconds)
+        self.queues: dict[Queue, None] = {}  # in the order in which they came
         self.busy = False  # something was done in the last turn
-        self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.turn_began: float | None = None
+        self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="batcher", daemon=True)
-        self._out: list[tuple[Lane, Numbered | Fault]] = []
+        self._out: list[tuple[Queue, Numbered | Fault]] = []
 
     # --- called by the event loop ---
 
@@ -138,6 +78,11 @@ class Batcher:
     def alive(self) -> bool:
         return self._thread.is_alive()
 
+    def stuck(self, seconds: float) -> bool:
+        """A turn has taken longer than this."""
+        began = self.turn_began
+        return began is not None and time.monotonic() - began > seconds
+
     @property
     def idle(self) -> bool:
         """Nothing to do and nothing on its way; may be late by one turn."""
@@ -146,37 +91,28 @@ class Batcher:
     def post(self, command: Callable[[], None]) -> None:
         self._commands.put(command)
 
-    def open(self, owner: Callable[[Numbered | Fault], None], threshold: float) -> Lane | None:
-        """A lane to a free row; None: there is none. `owner` is called in the event loop."""
-        if not self.free:
-            return None
-        lane = Lane(self, self.free.pop(), owner)
-
-        def begin() -> None:
-            self.session.reset(lane.row)
-            self.set_threshold(threshold, lane.row)
-            self.lanes[lane.row] = lane
-
-        self.post(begin)
-        return lane
-
-    def set_threshold(self, value: float, row: int) -> None:
-        """In the thread; other policies have none."""
-        if self.session.policy.learned:
-            self.session.set_decoding(Decoding(threshold=value), row)
-
-    def release(self, lane: Lane) -> None:
-        """Called by Lane.close(); commands keep their order, so the row can be given away now."""
-
-        def end() -> None:
-            if self.lanes.get(lane.row) is lane:
-                del self.lanes[lane.row]
-                self.session.reset(lane.row)
-
-        self.post(end)
-        self.free.append(lane.row)
+    def open(
+        self,
+        owner: Callable[[Numbered | Fault], None],
+        decoding: Decoding,
+        *,
+        is_text: bool = False,
+    ) -> Queue:
+        """A new stream. `owner` is called in the event loop; `is_text`: it gives way to others."""
+        opened = Queue(self, owner, decoding, is_text)
+        self.post(lambda: self.queues.update({opened: None}))
+        return opened
 
     # --- the thread ---
+
+    def remove(self, queue: Queue) -> None:
+        self.queues.pop(queue, None)
+        self.rows.release(queue)
+
+    def set_decoding(self, queue: Queue, decoding: Decoding) -> None:
+        queue.decoding = decoding
+        if queue.row is not None:
+            self.session.set_decoding(decoding, queue.row)
 
     def _run(self) -> None:
         timeout: float | None = None
@@ -184,131 +120,194 @@ class Batcher:
             try:
                 command = self._commands.get(timeout=timeout)
                 self.busy = True
-                while command is not None:
-                    command()
+                for _ in range(MOST_COMMANDS):
+                    if command is None:
+                        return
+                    self._obey(command)
                     command = self._commands.get_nowait()
-                return  # None: stop
-            except queue.Empty:
+                self._commands.put(command)  # the rest comes after a turn
+            except Empty:
                 pass
+            self.turn_began = time.monotonic()
             timeout = self._turn()
+            self.turn_began = None
             self.busy = timeout is not None
+
+    def _obey(self, command: Callable[[], None]) -> None:
+        try:
+            command()
+        except Exception as error:  # of one stream; the thread is everybody's
+            self._log(error)
 
     def _turn(self) -> float | None:
         """One turn; seconds until the next can do something, None: when a command comes."""
-        wait: float | None = None
-        light: list[int] = []
-        heavy: list[int] = []
-        for row, lane in list(self.lanes.items()):
-            if lane.full:
+        for queue in [queue for queue in self.queues if queue.is_over()]:
+            self._finish(queue)
+        wait = None if self.rows.give(self.queues) else self.rows.hold_seconds / 4
+        speaking: list[Queue] = []
+        others: list[Queue] = []  # whole texts, and long words, which would hold up a whole step
+        for queue in [queue for queue in self.queues if queue.row is not None]:
+            if queue.blocks():
                 continue
             try:
-                seconds = self._feed(lane)
+                seconds = self._feed(queue)
             except Exception as error:
-                self._fail([row], error)
+                self._fail(queue, error)
                 continue
-            if not self.session.wants_turn(row):
+            if queue.row is None or not self.session.wants_turn(queue.row):
                 if seconds:
                     wait = seconds if wait is None else min(wait, seconds)
-                self._rest(lane)
-            elif lane.size > LIGHT and self.session.rows[row].queue:
-                heavy.append(row)
+                self._rest(queue)
+            elif queue.is_bulk or queue.suspect or self._is_heavy(queue):
+                others.append(queue)
             else:
-                light.append(row)
-        # a long word goes alone, and one of them a turn: rows of a step are padded to the longest
-        heavy = sorted(heavy, key=lambda row: self.lanes[row].stamp)[:1]
-        for group in [*([light] if self.batching else [[row] for row in light]), heavy]:
-            if group:
-                self._advance(group)
-                self._deliver()
+                speaking.append(queue)
+        for group in self._groups(speaking, others):
+            self._advance(group)
+            self._deliver()
         self._deliver()
-        return 0 if light or heavy else wait
+        return 0 if speaking or others else wait
 
-    def _feed(self, lane: Lane) -> float:
+    def _groups(self, speaking: list[Queue], others: list[Queue]) -> list[list[Queue]]:
+        """Who is computed together. While somebody speaks, one of the others joins each turn."""
+        others.sort(key=lambda queue: (queue.is_bulk, queue.advanced))
+        if speaking:
+            others = others[:1]
+        together = speaking + [q for q in others if not (q.suspect or self._is_heavy(q))]
+        alone = [q for q in others if q.suspect]
+        heavy = [q for q in others if not q.suspect and self._is_heavy(q)][:1]
+        groups = [together] if self.batching else [[queue] for queue in together]
+        return [group for group in [*groups, *([q] for q in alone), heavy] if group]
+
+    def _is_heavy(self, queue: Queue) -> bool:
+        return queue.size > LIGHT and bool(self.session.rows[self._row(queue)].queue)
+
+    @staticmethod
+    def _row(queue: Queue) -> int:
+        assert queue.row is not None
+        return queue.row
+
+    # --- one stream ---
+
+    def _feed(self, queue: Queue) -> float:
         """Give the row its next words; seconds until it may have them."""
-        state, session = self.session.rows[lane.row], self.session
-        if state.queue or state.closed:
-            return 0.0
-        if not lane.waiting:
-            if lane.last:
-                session.close(lane.row)
+        row, session = self._row(queue), self.session
+        if session.rows[row].queue or queue.closing or not queue.waiting:
             return 0.0
         now = time.monotonic()
         most = max(LIGHT * 1.0, self.words_per_second)  # what was not used in a second is lost
-        lane.allowance += (now - lane.stamp) * self.words_per_second
-        lane.allowance, lane.stamp = min(lane.allowance, most), now
-        if lane.allowance < 1:
-            return (1 - lane.allowance) / self.words_per_second
+        queue.allowance += (now - queue.stamp) * self.words_per_second
+        queue.allowance, queue.stamp = min(queue.allowance, most), now
+        if queue.allowance < 1:
+            return (1 - queue.allowance) / self.words_per_second
         words: list[str] = []
         size = 0
-        while lane.waiting and lane.allowance >= 1 and size < LIGHT:
-            word = lane.waiting[0][:LONGEST_WORD]
-            tokens = len(session.codec.encode_source_word(word))
+        while queue.waiting and queue.allowance >= 1 and size < LIGHT:
+            if not queue.waiting[0].text:
+                queue.waiting.popleft()
+                queue.closing = bool(queue.open)
+                if queue.closing:
+                    break
+                continue
+            word, tokens = self._shorten(queue.waiting[0].text)
             if words and size + tokens > LIGHT:
                 break
+            queue.take_word(word)
             words.append(word)
             size += tokens
-            lane.waiting.popleft()
-            lane.allowance -= 1
-        session.push(" ".join(words), lane.row)
-        if lane.last and not lane.waiting:
-            session.close(lane.row)
-        lane.size = size
+            queue.allowance -= 1
+        if words:
+            session.push(" ".join(words), row)
+            queue.size = size
+        if queue.closing:
+            session.close(row)
         return 0.0
 
-    def _advance(self, rows: Sequence[int]) -> None:
-        began = time.perf_counter()
-        try:
-            happened = self.session.advance(rows)
-        except Exception as error:
-            self._fail(rows, error)
-            return
-        for row, event in happened:
-            self._say(self.lanes[row], event)
-        for row in rows:
-            self._rest(self.lanes[row])
-        if self.on_turn is not None:
-            self.on_turn(Turn(len(rows), time.perf_counter() - began))
+    def _shorten(self, word: str) -> tuple[str, int]:
+        """The word, or the beginning of one that is too long, and its tokens."""
+        tokens = len(self.session.codec.encode_source_word(word))
+        while tokens > MOST_TOKENS:
+            word = word[: max(1, len(word) * MOST_TOKENS // (tokens + 1))]
+            tokens = len(self.session.codec.encode_source_word(word))
+        return word, tokens
 
-    def _fail(self, rows: Sequence[int], error: Exception) -> None:
-        """These streams are over, and only these. What the error says may repeat a client."""
+    def _advance(self, group: Sequence[Queue]) -> None:
+        began = time.monotonic()
+        try:
+            happened = self.session.advance([self._row(queue) for queue in group])
+        except Exception as error:
+            if len(group) == 1:
+                self._fail(group[0], error)
+            else:
+                self._separate(group, error)
+            return
+        owners = {queue.row: queue for queue in group}
+        for row, event in happened:
+            self._say(owners[row], event)
+        now = time.monotonic()
+        for queue in group:
+            queue.advanced = now
+            if queue.suspect and not queue.skip and not self.session.wants_turn(self._row(queue)):
+                queue.suspect = False  # what failed with others does not fail alone
+            self._rest(queue)
+        self.on_turn(Turn(len(group), now - began))
+
+    def _separate(self, group: Sequence[Queue], error: Exception) -> None:
+        """A step of several rows failed: each is said again, alone, and fails alone if it must."""
+        self._log(error)
+        for queue in group:
+            if not queue.whole:
+                self._fail(queue, error)
+                continue
+            queue.suspect = True
+            try:
+                self.rows.take(queue, self._row(queue))
+            except Exception as worse:
+                self._fail(queue, worse)
+
+    def _fail(self, queue: Queue, error: Exception) -> None:
+        """This stream is over, and only this one."""
+        self._log(error)
+        self._out.append((queue, Fault()))
+        self.remove(queue)
+
+    @staticmethod
+    def _log(error: Exception) -> None:
+        """What the error says may repeat a client."""
         logger.error("the model failed: %s", type(error).__name__)
         logger.debug("the model failed", exc_info=error)
-        for row in rows:
-            self._out.append((self.lanes.pop(row), Fault()))
-            self.session.reset(row)
 
-    def _say(self, lane: Lane, event: events.Event) -> None:
-        lane.produced += 1
-        message: Numbered
-        match event:
-            case events.Write(text, delay, heads):
-                at = round((time.monotonic() - lane.started) * 1e3)
-                message = Write(text, delay, heads, lane.segment, at, lane.produced)
-                lane.written += len(text.split())
-            case events.End(words):
-                message = End(words, lane.segment, lane.produced)
-                lane.segment += 1
-            case events.Read():
-                message = Read(lane.heard, lane.produced)
-        self._out.append((lane, message))
+    def _say(self, queue: Queue, event: events.Event) -> None:
+        if isinstance(event, events.Write) and not queue.skip:
+            seconds = queue.waited(event.delay + queue.base)
+            if seconds is not None:
+                self.on_wait(seconds)
+        message = queue.tell(event)
+        if message is not None:
+            self._out.append((queue, message))
 
-    def _rest(self, lane: Lane) -> None:
+    def _rest(self, queue: Queue) -> None:
         """After a turn: what was heard, whether more is wanted, whether all is done."""
-        state = self.session.rows[lane.row]
-        lane.heard = state.read
-        if state.done:
-            lane.produced += 1
-            seconds = round(time.monotonic() - lane.started, 3)
-            stats = Stats(lane.heard, lane.written, lane.segment, seconds)
-            self._out.append((lane, Finished(stats, lane.produced)))
-            del self.lanes[lane.row]
-        elif (
-            lane.told < lane.heard
-            and not (lane.waiting or lane.last)
-            and not self.session.wants_turn(lane.row)
-        ):
-            lane.told = lane.heard
-            self._say(lane, events.Read())
+        if queue.row is None:
+            return
+        state = self.session.rows[queue.row]
+        queue.heard = max(queue.heard, queue.base + state.read)
+        if state.done:  # a sentence that was ended by hand
+            self.rows.renew(queue)
+        elif self.session.wants_turn(queue.row):
+            return
+        if queue.waiting:
+            return
+        if queue.told < queue.heard and not queue.last:
+            self._say(queue, events.Read())
+        if not queue.open:
+            self.rows.release(queue)
+            if queue.last:
+                self._finish(queue)
+
+    def _finish(self, queue: Queue) -> None:
+        self._out.append((queue, queue.finished()))
+        self.remove(queue)
 
     def _deliver(self) -> None:
         if self._out and self._loop is not None:
@@ -316,10 +315,13 @@ class Batcher:
             try:
                 self._loop.call_soon_threadsafe(_hand_over, out)
             except RuntimeError:  # the loop is closed: nobody listens any more
-                self.lanes.clear()
+                self.queues.clear()
 
 
-def _hand_over(out: list[tuple[Lane, Numbered | Fault]]) -> None:
-    for lane, message in out:
-        if not lane.closed:
-            lane.owner(message)
+def _hand_over(out: list[tuple[Queue, Numbered | Fault]]) -> None:
+    for queue, message in out:
+        if not queue.closed:
+            try:
+                queue.owner(message)
+            except Exception as error:  # of one stream; the others' messages are not lost
+                logger.error("a message was lost: %s", type(error).__name__)

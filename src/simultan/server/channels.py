@@ -1,5 +1,6 @@
-"""Channels: a stream that has named one can be followed by others, who only read.
+"""Channels: a stream that writes one can be followed by others, who only read.
 
+Who knows a channel's secret writes it; its name, which followers know, does not tell the secret.
 Events are made once for all followers, as server-sent events. A follower has a queue of bounded
 length: who reads too slowly loses its place, is told so, and nobody waits for it.
 """
@@ -14,7 +15,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from simultan.server.protocol import End, Finished, Numbered, ProtocolError, Write
+from simultan.server.protocol import End, Finished, Numbered, Write
+from simultan.server.rates import Places
 
 __all__ = ["Channels", "Follower"]
 
@@ -25,7 +27,8 @@ QUEUE = 256  # events that wait for one follower
 class Follower:
     """One who reads a channel: iterate over its events, ready to be sent."""
 
-    def __init__(self, first: list[str], heartbeat: float) -> None:
+    def __init__(self, first: list[str], heartbeat: float, address: str) -> None:
+        self.address = address
         self.queue: asyncio.Queue[str | None] = asyncio.Queue()
         for event in first:
             self.queue.put_nowait(event)
@@ -80,13 +83,13 @@ class Channel:
 class Channels:
     """All channels of a server. One without stream and followers is forgotten."""
 
-    def __init__(self, pair: str, most: int, heartbeat: float) -> None:
-        self.pair, self.most, self.heartbeat = pair, most, heartbeat
+    def __init__(self, pair: str, heartbeat: float, places: Places) -> None:
+        self.pair, self.heartbeat, self.places = pair, heartbeat, places
         self.channels: dict[str, Channel] = {}
         self.followers: set[Follower] = set()  # all that are connected
 
     def open(self, name: str, session: str) -> None:
-        """This session has the channel now; what an earlier one writes is no longer told."""
+        """This session has the channel now; an earlier one of the same secret no longer does."""
         channel = self.channels.setdefault(name, Channel())
         channel.owner = session
         channel.sessions += 1
@@ -112,22 +115,23 @@ class Channels:
             channel.tell("finished")
             self._forget(name)
 
-    def follow(self, name: str, last: int | None) -> Follower:
+    def follow(self, name: str, last: int | None, address: str = "") -> Follower:
         """From event `last` on, if it is known; else from the last lines on."""
-        if len(self.followers) >= self.most:
-            raise ProtocolError("busy", "no place for another follower; try later")
+        self.places.take(address)
         channel = self.channels.setdefault(name, Channel())
         live = channel.owner is not None
         first = [_event("following", {"channel": name, "pair": self.pair, "live": live})]
         seen = last if last is not None and last <= channel.number else 0
         first += [event for number, event in channel.recent if number > seen]
-        follower = Follower(first, self.heartbeat)
+        follower = Follower(first, self.heartbeat, address)
         channel.followers.add(follower)
         self.followers.add(follower)
         return follower
 
     def leave(self, name: str, follower: Follower) -> None:
-        self.followers.discard(follower)
+        if follower in self.followers:
+            self.followers.discard(follower)
+            self.places.give_back(follower.address)
         channel = self.channels.get(name)
         if channel is not None:
             channel.followers.discard(follower)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 
 from simultan.server.batcher import Turn
 
@@ -22,6 +29,7 @@ class Metrics:
         self.resumed = Counter("simultan_resumed", "Sessions resumed", registry=registry)
         self.heard = Counter("simultan_words_heard", "Source words taken", registry=registry)
         self.writes = Counter("simultan_writes", "Writes sent", registry=registry)
+        self.slowed = Counter("simultan_slowed", "Messages that had to wait", registry=registry)
         self.errors = Counter("simultan_errors", "Errors told", ["code"], registry=registry)
         self.rows = Histogram(
             "simultan_turn_rows",
@@ -35,6 +43,14 @@ class Metrics:
             buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
             registry=registry,
         )
+
+        self.wait = Histogram(
+            "simultan_wait_seconds",
+            "From a source word to the write that needed it",
+            buckets=(0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+            registry=registry,
+        )
+        ProcessCollector(registry=registry)
 
     def note_turn(self, turn: Turn) -> None:
         self.rows.observe(turn.rows)

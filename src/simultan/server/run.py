@@ -2,58 +2,83 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import ctypes
+import gc
+import ipaddress
 import logging
+import signal
 import socket
 import sys
+from types import FrameType
 
 import uvicorn
 
-from simultan import memory
 from simultan.server.app import create_app
+from simultan.server.guard import GuardedConfig
 from simultan.server.live import Live
 from simultan.server.settings import Settings
 from simultan.streaming.translator import Translator
 
-__all__ = ["Server", "keep_discreet", "make_server", "serve"]
+__all__ = ["LOG_LEVELS", "Server", "keep_discreet", "make_server", "serve"]
+
+LOG_LEVELS = ("error", "warning", "info", "debug")
 
 
 class Server(uvicorn.Server):
-    """uvicorn, but clients hear of the end before their connections are closed."""
+    """uvicorn, but it goes on listening while open sentences end, and clients hear of the end."""
 
-    def __init__(self, config: uvicorn.Config, live: Live) -> None:
+    def __init__(self, config: GuardedConfig, live: Live, announce: bool = False) -> None:
         super().__init__(config)
-        self.live = live
+        self.live, self.announce = live, announce
+        self.patient = True  # a Ctrl-C does not wait for sentences
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.announce and self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            shown = f"[{host}]" if ":" in host else host
+            print(f"simultan: http://{shown}:{port} (Ctrl-C stops it)", flush=True)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if sig == signal.SIGINT:
+            self.patient = False
+        super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for server in self.servers:
-            server.close()
+        seconds = self.live.settings.drain_seconds if self.patient else 0.0
+        draining = asyncio.create_task(self.live.drain(seconds))
+        while not draining.done() and self.patient and not self.force_exit:
+            await asyncio.sleep(0.02)
+        draining.cancel()
         if not self.force_exit:
-            await self.live.drain()
+            await self.live.finish()
         await super().shutdown(sockets)
 
 
 def make_server(
-    translator: Translator, settings: Settings, host: str, port: int, level: str = "warning"
+    translator: Translator,
+    settings: Settings,
+    host: str,
+    port: int,
+    level: str = "warning",
+    announce: bool = False,
 ) -> Server:
-    """Port 0 takes a free one. At the default level nothing a client sends is logged."""
+    """Port 0 takes a free one. Below the level debug nothing that a client says is logged."""
     app = create_app(translator, settings)
     if level != "debug":
         keep_discreet("uvicorn.error", "simultan")
-    config = uvicorn.Config(
+    config = GuardedConfig(
         app,
+        settings,
         host=host,
         port=port,
         log_level=level,
-        access_log=level == "debug",
-        ws_max_size=max(1 << 20, 2 * settings.max_message),
-        ws_per_message_deflate=False,  # frames are short
-        ws_ping_interval=20.0,
-        ws_ping_timeout=20.0,
+        access_log=False,  # ours says more, and less
         timeout_graceful_shutdown=2,
-        server_header=False,
-        proxy_headers=False,
     )
-    return Server(config, app.state.live)
+    return Server(config, app.state.live, announce)
 
 
 def keep_discreet(*names: str) -> None:
@@ -64,9 +89,11 @@ def keep_discreet(*names: str) -> None:
 
 
 class _Discreet(logging.Filter):
-    """A traceback may end in what a client sent."""
+    """A traceback may end in what a client sent. What is no request is in the access log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if record.msg == "Invalid HTTP request received.":
+            return False
         if record.exc_info:
             kind = record.exc_info[0]
             record.msg, record.args = f"{record.msg} {kind.__name__ if kind else ''}", ()
@@ -74,12 +101,45 @@ class _Discreet(logging.Filter):
         return True
 
 
-def serve(translator: Translator, settings: Settings, host: str, port: int) -> None:
+def serve(
+    translator: Translator, settings: Settings, host: str, port: int, level: str = "warning"
+) -> None:
     """Until SIGTERM or SIGINT."""
-    memory.keep()
+    if level not in LOG_LEVELS:
+        raise ValueError(f"log level {level!r}: choose one of {', '.join(LOG_LEVELS)}")
+    _keep_memory()
     # The model's thread lets go of the interpreter at every operation; so need the other, which
     # has short bursts to send, not be made to. With 5 ms both lose time in passing it on.
     sys.setswitchinterval(0.05)
-    server = make_server(translator, settings, host, port)
-    print(f"simultan: http://{host}:{port} (Ctrl-C stops it)", flush=True)
+    logging.basicConfig(
+        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    server = make_server(translator, settings, host, port, level, announce=True)
+    if server.live.access.is_open and not _is_local(host):
+        print(
+            f"simultan: warning: everybody who reaches {host} can use this server: it has no token"
+            " (--token, --tokens-file)",
+            file=sys.stderr,
+            flush=True,
+        )
     server.run()
+
+
+def _keep_memory() -> None:
+    """Let this process keep some of what it frees (glibc), and all it has loaded.
+
+    Else every large intermediate result is new memory, to be cleared by the system first, and the
+    garbage collector goes through all modules now and then.
+    """
+    gc.freeze()
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(-1, 2**26)  # M_TRIM_THRESHOLD
+        libc.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD: the most there is
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

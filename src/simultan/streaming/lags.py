@@ -60,5 +60,13 @@ class Lags:
         log_odds = [math.log(threshold / (1 - threshold)) for threshold, _ in self.points]
         return float(1 / (1 + np.exp(-np.interp(lag, lags, log_odds))))
 
+    def lag(self, threshold: float) -> float | None:
+        """Words behind at this threshold, at most those measured; None: nothing was measured."""
+        if len(self.points) < 2:
+            return None
+        log_odds = [math.log(at / (1 - at)) for at, _ in self.points]
+        wanted = math.log(threshold / (1 - threshold))
+        return round(float(np.interp(wanted, log_odds, [lag for _, lag in self.points])), 2)
+
 
 UNMEASURED = Lags()

@@ -5,13 +5,10 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 from simultan.config import Bound
-from simultan.verbs.options import Decode, Machine, Model, default_model
-
-if TYPE_CHECKING:
-    from simultan.server.settings import Settings
+from simultan.verbs.options import Decode, Machine, Model
 
 __all__ = ["serve"]
 
@@ -30,14 +27,31 @@ def serve(
     int8: Annotated[bool, "Round the weights to int8, as --quantize int8 does."] = False,
     rows: Annotated[int, Bound(1), "Translate this many streams side by side.", "<N>"] = 32,
     max_sessions: Annotated[
-        int | None, Bound(1), "Open at most this many sessions; as many as rows by default.", "<N>"
+        int | None,
+        Bound(1),
+        "Open at most this many sessions; four for each row by default.",
+        "<N>",
     ] = None,
     token: Annotated[
         str | None, "Let in only clients that know this token.", "$SIMULTAN_TOKEN", "<TOKEN>"
     ] = None,
+    tokens_file: Annotated[
+        Path | None, "Read tokens and their rights from this file, again when it changes.", "<FILE>"
+    ] = None,
     origin: Annotated[
         tuple[str, ...], "Let pages of this site connect, too; can be repeated.", "<URL>"
     ] = (),
+    allowed_host: Annotated[
+        tuple[str, ...], "Answer to this name, too; can be repeated.", "<NAME>"
+    ] = (),
+    proxy: Annotated[
+        tuple[str, ...],
+        "Believe what this proxy says about addresses of clients; can be repeated.",
+        "<ADDRESS>",
+    ] = (),
+    per_address: Annotated[
+        int, Bound(0), "Allow one address this many connections and sessions; 0: any.", "<N>"
+    ] = 64,
     max_message: Annotated[
         int, Bound(1024), "Refuse messages of more bytes than this.", "<BYTES>"
     ] = 65_536,
@@ -45,13 +59,16 @@ def serve(
         float, "Read at most this many words a second from a stream; others wait.", "<WORDS>"
     ] = 100.0,
     idle_seconds: Annotated[float, "End a session after this long a silence.", "<SECONDS>"] = 600.0,
+    drain_seconds: Annotated[
+        float, "After SIGTERM, wait this long for open sentences to end.", "<SECONDS>"
+    ] = 10.0,
+    log_level: Annotated[
+        Literal["error", "warning", "info", "debug"],
+        "Log this and worse; info has a line for each request, debug may have what people say.",
+    ] = "warning",
     batching: Annotated[
         bool, "Step all streams through the model together, or one after another."
     ] = True,
-    ray: Annotated[bool, "Run replicas under Ray Serve, on one or more machines."] = False,
-    replicas: Annotated[
-        str, "Run as many replicas as the load needs, with --ray.", "<MIN:MAX>"
-    ] = "",
 ) -> None:
     """Translate live, for many at once: a page, a websocket and an HTTP API."""
     try:
@@ -62,56 +79,22 @@ def serve(
             f"the server needs more packages: pip install 'simultan[serve]' ({error})"
         ) from error
 
-    decoding = decode.decoding()
     if int8:
         machine = dataclasses.replace(machine, quantize="int8")
-    threshold = 0.5 if decoding.threshold is None else decoding.threshold
-    if decoding.lag is not None:
-        from simultan import boxed
-        from simultan.streaming.lags import Lags
-
-        threshold = Lags.load(boxed.resolve(model or default_model())).threshold(decoding.lag)
     settings = Settings(
-        threshold=threshold,
+        decoding=decode.decoding(),
         rows=rows,
         max_sessions=max_sessions,
         token=token,
+        tokens_file=tokens_file,
         origins=origin,
-        local=host in ("127.0.0.1", "localhost", "::1"),
+        allowed_hosts=allowed_host,
+        proxies=proxy,
+        per_address=per_address,
         max_message=max_message,
         words_per_second=words_per_second,
         idle_seconds=idle_seconds,
+        drain_seconds=drain_seconds,
         batching=batching,
-        k=decoding.k,
-        rule=decoding.agent,
     )
-    if ray:
-        _serve_replicas(model or default_model(), settings, host, port, replicas, machine)
-        return
-    if replicas:
-        raise ValueError("--replicas goes with --ray")
-    run(machine.load(model), settings, host, port)
-
-
-def _serve_replicas(
-    model: str, settings: Settings, host: str, port: int, replicas: str, machine: Machine
-) -> None:
-    import simultan
-
-    try:
-        from simultan.server.cluster import Cluster, serve_cluster
-    except ImportError as error:
-        raise ValueError(
-            f"--ray needs more packages: pip install 'simultan[serve,cluster]' ({error})"
-        ) from error
-
-    least, _, most = (replicas or "1:1").partition(":")
-    if not (least.isdecimal() and (most or least).isdecimal()):
-        raise ValueError(f"--replicas {replicas}: MIN:MAX, such as 2:8")
-    if Path(model).is_dir():
-        model = str(Path(model).resolve())  # replicas start elsewhere
-    simultan.load(model)  # what is wrong with it is told here, not by each replica
-    bounds = int(least), int(most or least)
-    quantize = machine.quantize is not None
-    cluster = Cluster(model, settings, bounds, machine.device, machine.threads or 1, quantize)
-    serve_cluster(cluster, host, port)
+    run(machine.load(model), settings, host, port, log_level)

@@ -1,53 +1,46 @@
-"""A client of a live server: words in, writes out; a lost connection is taken up again by itself.
-
-async for write in simultan.client.translate("ws://127.0.0.1:8000/ws", words):
-    print(write.text, write.delay)
-"""
+"""One stream of words to a server, over one connection after the other."""
 
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
+import time
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from concurrent.futures import CancelledError
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from simultan.server.protocol import (
     Ack,
+    DecodingChange,
     End,
+    EndSentence,
     Error,
     Finish,
     Finished,
     GoingAway,
     Limits,
+    Ping,
+    ProtocolError,
     Read,
     Resume,
+    ServerMessage,
+    Spoken,
     Start,
     Started,
-    Threshold,
     Words,
     Write,
     encode,
     parse_server,
 )
 
-__all__ = [
-    "End",
-    "Finished",
-    "Read",
-    "ServerError",
-    "Stream",
-    "Write",
-    "iterate",
-    "translate",
-]
+if TYPE_CHECKING:
+    from simultan.streaming.decoding import Decoding
+
+__all__ = ["ServerError", "Stream"]
 
 ACK_EVERY = 64  # messages, when there is nothing else to say
 
@@ -67,20 +60,26 @@ class Stream:
         self,
         url: str,
         *,
-        threshold: float | None = None,
+        decoding: Decoding | str | None = None,
         pair: str | None = None,
         token: str | None = None,
         channel: str | None = None,
+        timeout: float = 60.0,
     ) -> None:
-        """`channel`: a name under which others can follow, on /overlay?channel=NAME."""
-        self.url, self._token = url, token
-        self._start = Start(threshold=threshold, pair=pair, token=token, channel=channel)
+        """`decoding`: such as "lag=4". `channel`: a secret; others can follow at `self.channel`,
+        on /overlay?channel=... `timeout`: so many seconds after the
+        last sign of the server the stream goes on, or ends with an error."""
+        self.url, self._token, self._timeout = url, token, timeout
+        wanted = None if decoding is None else str(decoding)
+        self._start = Start(decoding=wanted, pair=pair, token=token, channel=channel)
         self.session = ""
+        self.channel = self.follow = ""  # what followers need: the channel, and their token
         self.limits: Limits | None = None
         self.resumed = 0  # how often
-        self._kept: deque[Words | Threshold | Finish] = deque()  # not acknowledged
+        self._kept: deque[Spoken] = deque()  # not acknowledged
         self._number = self._acked = self._sent = 0  # made; taken by the server; sent
         self._words = self._heard = 0
+        self._lengths: deque[int] = deque()  # characters of the words that were not heard yet
         self._seen = self._taken = self._told = 0  # came in; given to our user; acknowledged
         self._inbox: deque[Read | Write | End | Finished] = deque()
         self._changed = asyncio.Condition()
@@ -93,7 +92,7 @@ class Stream:
     async def __aenter__(self) -> Self:
         try:
             self._socket = await self._open()
-        except WebSocketException as error:
+        except (WebSocketException, TimeoutError) as error:
             raise ServerError("lost", f"{self.url}: no simultan server answers there") from error
         self._task = asyncio.create_task(self._run(self._socket))
         return self
@@ -109,7 +108,8 @@ class Stream:
             with suppress(asyncio.CancelledError):
                 await self._task
         if self._socket is not None:
-            await self._socket.close(1000)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._socket.close(1000), self._timeout / 4)
 
     # --- what a user calls ---
 
@@ -122,7 +122,7 @@ class Stream:
         for word in text.split():
             word = word.encode("utf-8", "replace")[:room].decode("utf-8", "ignore")
             length = len(word.encode()) + 1
-            if part and (size + length > room or len(part) >= self.limits.queue):
+            if part and (size + length > room or len(part) >= min(100, self.limits.queue)):
                 await self._send_words(part)
                 part, size = [], 0
             part.append(word)
@@ -132,14 +132,20 @@ class Stream:
 
     async def _send_words(self, words: list[str]) -> None:
         async with self._changed:
-            await self._changed.wait_for(lambda: self._room(len(words)))
+            await self._changed.wait_for(lambda: self._has_room(words))
         self._check()
         self._words += len(words)
+        self._lengths.extend(map(len, words))
         self._add(Words(self._number + 1, " ".join(words)))
 
-    async def set_threshold(self, value: float) -> None:
+    async def end_sentence(self) -> None:
+        """What was said so far is a sentence: it is written to its end, and the stream goes on."""
         self._check()
-        self._add(Threshold(self._number + 1, value))
+        self._add(EndSentence(self._number + 1))
+
+    async def set_decoding(self, decoding: Decoding | str) -> None:
+        self._check()
+        self._add(DecodingChange(self._number + 1, str(decoding)))
 
     async def finish(self) -> None:
         """The source is over."""
@@ -168,12 +174,17 @@ class Stream:
 
     # --- one connection after the other ---
 
-    def _room(self, words: int) -> bool:
+    def _has_room(self, words: list[str]) -> bool:
+        """Whether the server's queue can take these words; it takes anything when it is empty."""
         assert self.limits is not None
-        waiting = self._words + words - self._heard
-        return waiting <= self.limits.queue or self._failure is not None
+        while self._lengths and self._words - len(self._lengths) < self._heard:
+            self._lengths.popleft()
+        count = len(self._lengths) + len(words)
+        size = sum(self._lengths) + sum(map(len, words))
+        room = count <= self.limits.queue and size <= self.limits.queue_characters
+        return room or not self._lengths or self._failure is not None
 
-    def _add(self, message: Words | Threshold | Finish) -> None:
+    def _add(self, message: Spoken) -> None:
         self._number = message.seq
         self._kept.append(message)
         self._wake.set()
@@ -185,19 +196,31 @@ class Stream:
     async def _open(self) -> ClientConnection:
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         socket = await connect(
-            self.url, additional_headers=headers, compression=None, max_size=None, open_timeout=10
+            self.url,
+            additional_headers=headers,
+            compression=None,
+            max_size=None,
+            open_timeout=self._timeout / 4,
+            close_timeout=min(10.0, self._timeout / 4),
+            ping_interval=None,  # _receive sees to it
         )
         start = self._start
         if self.session:
             start = Start(token=self._token, resume=Resume(self.session, self._seen))
-        await socket.send(encode(start))
-        message = parse_server(str(await socket.recv()))
+        try:
+            async with asyncio.timeout(self._timeout / 4):
+                await socket.send(encode(start))
+                message = _parse(await socket.recv())
+        except BaseException:
+            socket.transport.abort()
+            raise
         if not isinstance(message, Started):
             await socket.close()
             if isinstance(message, Error):
                 raise ServerError(message.code, message.message)
             raise ServerError("going-away", "the server stops")
         self.session, self.limits = message.session, message.limits
+        self.channel, self.follow = message.channel, message.follow
         self.resumed += message.resumed
         self._drop(message.ack)
         self._sent = message.ack  # the rest is sent again
@@ -213,21 +236,21 @@ class Stream:
                     sender.cancel()
                     await asyncio.gather(sender, return_exceptions=True)
                 if not self._done:
+                    socket.transport.abort()
                     socket = self._socket = await self._open_again()
-        except (OSError, WebSocketException, ServerError) as error:
+        except Exception as error:  # whatever it is: somebody waits for messages
             await self.abort(error)
 
     async def _open_again(self) -> ClientConnection:
-        assert self.limits is not None
-        delay, waited = 0.05, 0.0
+        delay, until = 0.05, time.monotonic() + self._timeout / 4  # and one more try
         while True:
             try:
                 return await self._open()
-            except (OSError, WebSocketException) as error:
-                if waited > self.limits.resume_seconds:
+            except (OSError, WebSocketException) as error:  # a TimeoutError is an OSError
+                if time.monotonic() > until:
                     raise ServerError("lost", "the server cannot be reached") from error
             await asyncio.sleep(delay)
-            waited, delay = waited + delay, min(2.0, 2 * delay)
+            delay = min(2.0, 2 * delay)
 
     async def _send(self, socket: ClientConnection) -> None:
         with suppress(ConnectionClosed):  # the receiver sees it, too
@@ -241,28 +264,36 @@ class Stream:
                     self._told = self._taken
                 await self._wake.wait()
 
+    async def _next(self, socket: ClientConnection) -> ServerMessage | None:
+        """The next message. When none comes we ask, and a server that does not answer is gone."""
+        try:
+            async with asyncio.timeout(self._timeout / 4):
+                return _parse(await socket.recv())
+        except TimeoutError:
+            async with asyncio.timeout(self._timeout / 4):
+                await socket.send(encode(Ping()))
+                return _parse(await socket.recv())
+
     async def _receive(self, socket: ClientConnection) -> None:
         """Until the connection is lost, or all is done."""
-        try:
-            async for frame in socket:
-                message = parse_server(str(frame))
-                match message:
-                    case Error(code, text, fatal):
-                        if fatal or code == "replaced":
-                            raise ServerError(code, text)
-                        return
-                    case GoingAway():
-                        raise ServerError("going-away", "the server stops")
-                    case Read() | Write() | End() | Finished():
-                        self._drop(message.ack)
-                        await self._note(message)
-                        if self._done:
-                            return
-                    case _:
-                        if message is not None:
-                            self._drop(message.ack or 0)
-        except ConnectionClosed:
-            return
+        while not self._done:
+            try:
+                message = await self._next(socket)
+            except (ConnectionClosed, TimeoutError):
+                return
+            match message:
+                case Error(code, text, fatal):
+                    if fatal or code == "replaced":
+                        raise ServerError(code, text)
+                    return
+                case GoingAway():
+                    raise ServerError("going-away", "the server stops")
+                case Read() | Write() | End() | Finished():
+                    self._drop(message.ack)
+                    await self._note(message)
+                case _:
+                    if message is not None:
+                        self._drop(message.ack or 0)
 
     async def _note(self, message: Read | Write | End | Finished) -> None:
         if message.seq <= self._seen:
@@ -284,96 +315,8 @@ class Stream:
             self._kept.popleft()
 
 
-async def translate(
-    url: str,
-    words: Iterable[str] | AsyncIterable[str],
-    *,
-    threshold: float | None = None,
-    pair: str | None = None,
-    token: str | None = None,
-) -> AsyncIterator[Write]:
-    """The translation of these words, or texts, while they come."""
-    async with Stream(url, threshold=threshold, pair=pair, token=token) as stream:
-
-        async def feed() -> None:
-            try:
-                if isinstance(words, AsyncIterable):
-                    async for text in words:
-                        await stream.send(text)
-                else:
-                    for text in words:
-                        await stream.send(text)
-                        await asyncio.sleep(0)
-                await stream.finish()
-            except Exception as error:
-                await stream.abort(error)
-
-        feeding = asyncio.create_task(feed())
-        try:
-            async for message in stream:
-                if isinstance(message, Write):
-                    yield message
-        finally:
-            feeding.cancel()
-            await asyncio.gather(feeding, return_exceptions=True)
-
-
-def iterate(
-    url: str, words: Iterable[str], *, threshold: float | None = None, token: str | None = None
-) -> Iterator[str | Read | Write | End | Finished]:
-    """For programs without an event loop: words as they are sent, messages as they come.
-
-    `words` may block; it is read in a thread of its own.
-    """
-    out: queue.SimpleQueue[str | Read | Write | End | Finished | Exception | None]
-    out = queue.SimpleQueue()
-
-    async def run() -> None:
-        loop, texts = asyncio.get_running_loop(), asyncio.Queue[str | Exception | None](100)
-
-        def put(item: str | Exception | None) -> bool:
-            with suppress(RuntimeError, CancelledError):  # the loop is over: nobody wants more
-                asyncio.run_coroutine_threadsafe(texts.put(item), loop).result()
-                return True
-            return False
-
-        def read() -> None:
-            try:
-                if all(put(word) for word in words):
-                    put(None)
-            except Exception as error:
-                put(error)
-
-        async def feed(stream: Stream) -> None:
-            try:
-                while (text := await texts.get()) is not None:
-                    if isinstance(text, Exception):
-                        raise text
-                    await stream.send(text)
-                    out.put(text)
-                await stream.finish()
-            except Exception as error:
-                await stream.abort(error)
-
-        async with Stream(url, threshold=threshold, token=token) as stream:
-            threading.Thread(target=read, daemon=True).start()
-            feeding = asyncio.create_task(feed(stream))
-            try:
-                async for message in stream:
-                    out.put(message)
-            finally:
-                feeding.cancel()
-                await asyncio.gather(feeding, return_exceptions=True)
-
-    def work() -> None:
-        try:
-            asyncio.run(run())
-        except Exception as error:
-            out.put(error)
-        out.put(None)
-
-    threading.Thread(target=work, daemon=True).start()
-    while (item := out.get()) is not None:
-        if isinstance(item, Exception):
-            raise item
-        yield item
+def _parse(frame: str | bytes) -> ServerMessage | None:
+    try:
+        return parse_server(str(frame))
+    except ProtocolError as error:
+        raise ServerError("malformed", f"the server sent what cannot be read: {error}") from None

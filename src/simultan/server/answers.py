@@ -1,0 +1,186 @@
+"""Answers over HTTP: a text's translation, at once or as events, and what followers read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+from pydantic import BaseModel, Field, ValidationError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from simultan.server.channels import Follower
+from simultan.server.live import Live
+from simultan.server.protocol import End, Finished, ProtocolError, Read, Write, encode
+from simultan.server.texts import TextJob
+
+__all__ = ["Events", "Following", "Problem", "Text", "Translated", "answer", "read_text", "refuse"]
+
+STATUS = {
+    "unauthorized": 401,
+    "forbidden-origin": 403,
+    "idle": 408,
+    "too-large": 413,
+    "internal": 500,
+    "busy": 503,
+}
+STREAM = {"cache-control": "no-store", "x-accel-buffering": "no"}  # nginx would hold it back
+RETRY_SECONDS = "5"
+
+
+class Text(BaseModel):
+    """A whole text."""
+
+    text: str = Field(description="Sentences; a sentence end closes a segment.")
+    decoding: str | None = Field(None, description='Such as "lag=4" or "threshold=0.5".')
+    threshold: float | None = Field(None, gt=0, lt=1, description="The old form of decoding.")
+    pair: str | None = Field(None, description="Refused if the server has another.")
+
+
+class WriteModel(BaseModel):
+    """Words, and the source words it took to write them."""
+
+    text: str
+    delay: int
+    heads: list[list[int]]
+    segment: int
+    at: int = Field(description="Milliseconds since the start.")
+
+
+class StatsModel(BaseModel):
+    words: int
+    written: int
+    segments: int
+    seconds: float
+
+
+class Translated(BaseModel):
+    """A translated text."""
+
+    pair: str
+    text: str = Field(description="A segment to a line.")
+    writes: list[WriteModel]
+    stats: StatsModel
+
+
+class Problem(BaseModel):
+    """What went wrong; the codes are those of docs/protocol.md."""
+
+    code: str
+    message: str
+
+
+def refuse(error: ProtocolError) -> Response:
+    status = STATUS.get(error.code, 422)
+    headers = {"retry-after": RETRY_SECONDS} if status == 503 else {}
+    return JSONResponse({"code": error.code, "message": str(error)}, status, headers)
+
+
+async def read_text(request: Request, most: int, seconds: float) -> Text:
+    """The body, as long as it is short enough and comes soon enough."""
+    body = b""
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in request.stream():
+                body += part
+                if len(body) > most:
+                    raise ProtocolError("too-large", f"a text has at most {most} bytes")
+    except (TimeoutError, ClientDisconnect):
+        raise ProtocolError("idle", "the text did not come") from None
+    try:
+        return Text.model_validate_json(body)
+    except ValidationError as error:
+        places = [".".join(map(str, problem["loc"])) or "the body" for problem in error.errors()]
+        raise ProtocolError("malformed", f"not as it should be: {', '.join(places)}") from None
+
+
+async def answer(request: Request, job: TextJob, pair: str) -> Response:
+    """The whole translation; a client that leaves is not waited for."""
+    working = asyncio.create_task(_collect(job, pair))
+    leaving = asyncio.create_task(_wait_until_gone(request))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            return Response(status_code=499)  # nobody will read it
+        return working.result()
+    finally:
+        job.close()
+        for task in (working, leaving):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+async def _wait_until_gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _collect(job: TextJob, pair: str) -> Response:
+    lines: list[list[str]] = [[]]
+    writes: list[dict[str, Any]] = []
+    stats: dict[str, Any] = {}
+    try:
+        async for message in job:
+            match message:
+                case Write(text, delay, heads, segment, at):
+                    lines[-1].append(text)
+                    writes.append(
+                        {"text": text, "delay": delay, "heads": heads, "segment": segment, "at": at}
+                    )
+                case End():
+                    lines.append([])
+                case Finished(found):
+                    stats = vars(found)
+                case Read():
+                    pass
+    except ProtocolError as error:
+        return refuse(error)
+    text = "\n".join(" ".join(line) for line in lines if line)
+    return JSONResponse({"pair": pair, "text": text, "writes": writes, "stats": stats})
+
+
+class Events(StreamingResponse):
+    """A text's messages as they come. Its place is given back, whatever becomes of it."""
+
+    def __init__(self, job: TextJob) -> None:
+        super().__init__(_events(job), media_type="text/event-stream", headers=STREAM)
+        self.job = job
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.job.close()
+
+
+async def _events(job: TextJob) -> AsyncIterator[str]:
+    try:
+        async for message in job:
+            yield f"event: {message.type}\ndata: {encode(message)}\n\n"
+    except ProtocolError as error:
+        data = json.dumps({"code": error.code, "message": str(error)})
+        yield f"event: error\ndata: {data}\n\n"
+
+
+class Following(StreamingResponse):
+    """A follower that leaves, whatever becomes of it."""
+
+    def __init__(self, live: Live, channel: str, follower: Follower) -> None:
+        super().__init__(aiter(follower), media_type="text/event-stream", headers=STREAM)
+        self.live, self.channel, self.follower = live, channel, follower
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.live.metrics.followers.inc()
+        try:
+            await super().__call__(scope, receive, send)
+        except asyncio.CancelledError:
+            if self.follower.over is None:  # else it was cut off, for it did not read
+                raise
+        finally:
+            self.live.metrics.followers.dec()
+            self.live.channels.leave(self.channel, self.follower)

@@ -1,0 +1,51 @@
+"""Limits on how often and how many: a bucket for each connection, a count for each address."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from simultan.server.protocol import ProtocolError
+
+__all__ = ["Bucket", "Places"]
+
+
+class Bucket:
+    """Fills at `rate` a second up to `burst`; who takes from an empty one has to wait."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self.rate, self.burst = rate, burst
+        self.level, self.stamp = burst, time.monotonic()
+
+    def take(self, amount: float = 1.0) -> float:
+        """Take this much, even if it is not there; seconds until it would have been."""
+        now = time.monotonic()
+        self.level = min(self.burst, self.level + (now - self.stamp) * self.rate) - amount
+        self.stamp = now
+        return max(0.0, -self.level / self.rate)
+
+
+class Places:
+    """So many for everybody, so many of them for one address."""
+
+    def __init__(self, what: str, total: int, each: int) -> None:
+        self.what, self.total, self.each = what, total, each or total
+        self.taken: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return self.taken.total()
+
+    def has_room(self, address: str) -> bool:
+        return len(self) < self.total and self.taken[address] < self.each
+
+    def take(self, address: str) -> None:
+        """A place, or `busy`."""
+        if not self.has_room(address):
+            whose = "" if len(self) >= self.total else " from your address"
+            raise ProtocolError("busy", f"no place for another {self.what}{whose}; try later")
+        self.taken[address] += 1
+
+    def give_back(self, address: str) -> None:
+        self.taken[address] -= 1
+        if self.taken[address] <= 0:
+            del self.taken[address]

@@ -1,0 +1,63 @@
+"""A whole text on a row of its own, for POST /v1/translate."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from simultan.server.protocol import Finished, Numbered, ProtocolError
+from simultan.server.queue import Fault
+from simultan.streaming.decoding import Decoding
+
+if TYPE_CHECKING:
+    from simultan.server.live import Live
+
+__all__ = ["TextJob"]
+
+
+class TextJob:
+    """Iterate over its messages as they come; close() it, whatever becomes of it."""
+
+    def __init__(self, live: Live, words: list[str], decoding: Decoding, address: str) -> None:
+        self.live, self.address = live, address
+        live.take_place(address)
+        self.messages: asyncio.Queue[Numbered | Fault | None] = asyncio.Queue()
+        self.queue = live.batcher.open(self.messages.put_nowait, decoding, is_text=True)
+        self.task = asyncio.current_task()
+        self.full_since: float | None = None
+        live.jobs.add(self)
+        live.metrics.heard.inc(len(words))
+        self.queue.push(words)
+        self.queue.finish()
+
+    async def __aiter__(self) -> AsyncIterator[Numbered]:
+        while True:
+            message = await self.messages.get()
+            if message is None:
+                raise ProtocolError("busy", "the server stops; try again")
+            if isinstance(message, Fault):
+                raise ProtocolError("internal", "the model failed")
+            self.queue.acknowledge(message.seq)
+            yield message
+            if isinstance(message, Finished):
+                return
+
+    def stop(self) -> None:
+        """The server goes: whoever iterates hears of it."""
+        self.messages.put_nowait(None)
+
+    def look(self, now: float, slow: float) -> None:
+        """Nobody reads: give up."""
+        if not self.queue.full:
+            self.full_since = None
+        elif self.full_since is None:
+            self.full_since = now
+        elif now - self.full_since > slow and self.task is not None:
+            self.task.cancel()
+
+    def close(self) -> None:
+        if self in self.live.jobs:
+            self.live.jobs.discard(self)
+            self.queue.close()
+            self.live.sessions_of.give_back(self.address)

@@ -1,0 +1,373 @@
+"""A hostile client is refused, cut short, slowed down or left alone; everybody else goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import unicodedata
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from conftest import CODEC, PATIENCE, Client, Running, expected, text_of, wait_until
+from test_faults import bystanders
+from websockets.exceptions import ConnectionClosed
+
+from simultan.server.access import channel_of
+from simultan.server.connection import Connection
+from simultan.server.protocol import Ack, Write
+from simultan.server.settings import Settings
+from simultan.server.words import LONGEST_WORD, MOST_MARKS, split_words
+
+Start = Callable[..., Running]
+UPGRADE = (
+    b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+ELSEWHERE = "127.0.0.2"  # another address of this machine
+
+
+@contextlib.contextmanager
+def raw(server: Running, source: str = "127.0.0.1") -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", server.port), PATIENCE, (source, 0)) as line:
+        yield line
+
+
+def read_all(line: socket.socket) -> bytes:
+    """Until the server closes."""
+    found = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := line.recv(65536):
+            found += part
+    return found
+
+
+def sent_until_closed(line: socket.socket, part: bytes, times: int) -> int:
+    """How often this could be sent."""
+    for index in range(times):
+        try:
+            line.sendall(part)
+        except OSError:
+            return index
+    return times
+
+
+def client_from(server: Running, source: str, **options: Any) -> Client:
+    line = socket.create_connection(("127.0.0.1", server.port), PATIENCE, (source, 0))
+    return Client(server.url, sock=line, **options)
+
+
+# --- before there is a session ---
+
+
+def test_a_header_without_end_is_refused(start: Start) -> None:
+    server = start()
+    with bystanders(server), raw(server) as line:
+        line.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+        assert sent_until_closed(line, b"a" * 65536, 1000) < 1000
+        with contextlib.suppress(ConnectionResetError):
+            assert b" 400 " in read_all(line)
+
+
+@pytest.mark.parametrize("half", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\n"])
+def test_half_a_request_is_not_waited_for(start: Start, half: bytes) -> None:
+    server = start(start_seconds=0.2)
+    with raw(server) as line:
+        line.sendall(half)
+        assert read_all(line) == b""
+    wait_until(lambda: not len(server.server.config.places))
+
+
+def test_half_a_second_request_is_not_waited_for(start: Start) -> None:
+    server = start(start_seconds=0.2)
+    whole = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with raw(server) as line:
+        line.sendall(whole + whole[:20])
+        assert read_all(line).count(b"200 OK") == 1
+    with raw(server) as line:  # nor for the body of one that was answered
+        line.sendall(b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\nab")
+        assert b"405" in read_all(line)
+
+
+def test_a_body_that_does_not_come(start: Start) -> None:
+    server = start(start_seconds=0.2)
+    with raw(server) as line:
+        head = b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n"
+        line.sendall(head + b'{"text":')
+        assert b'"code":"idle"' in read_all(line)
+
+
+BAD_REQUESTS = [
+    b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\nTransfer-Encoding: chunked"
+    b"\r\n\r\n0\r\n\r\nG",
+    b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 9\r\n\r\n",
+    b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: other\r\n\r\n0\r\n\r\n",
+    b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X%d: a\r\n" % i for i in range(9000)),
+    b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"\x00\x01\x02\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+]
+
+
+def test_requests_that_mean_two_things_are_refused(start: Start) -> None:
+    server = start(start_seconds=0.5)
+    for request in BAD_REQUESTS:
+        with raw(server) as line:
+            sent_until_closed(line, request, 1)
+            answer = read_all(line)
+        codes = [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]]
+        assert all(code.startswith(b"4") for code in codes), request[:60]
+        assert len(codes) == 1 or request.startswith(b"PRI")
+    assert Client(server.url).translate("ab!") == expected("ab!")
+
+
+# --- one address ---
+
+
+def test_one_address_has_so_many_connections(start: Start) -> None:
+    server = start(per_address=3)
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(raw(server))
+        wait_until(lambda: len(server.server.config.places) == 3)
+        with raw(server) as line:
+            assert read_all(line) == b""  # at once
+        other = client_from(server, ELSEWHERE)
+        assert other.translate("ab!") == expected("ab!")
+    wait_until(lambda: len(server.server.config.places) == 0)
+    assert Client(server.url).translate("ab!") == expected("ab!")
+
+
+def test_one_address_has_so_many_sessions_and_followers(start: Start) -> None:
+    server = start(per_address=4, resume_seconds=60.0)
+    for _ in range(4):  # gone at once: what was said keeps them for a minute
+        one = Client(server.url)
+        one.say("ab")
+        one.until("read")
+        one.cut()
+    wait_until(lambda: len(server.server.config.places) == 0)
+    late = Client(server.url, begin=False)
+    late.send({"type": "start", "seq": 0})
+    assert late.error()[0] == "busy"
+    other = client_from(server, ELSEWHERE)
+    assert other.translate("ab!") == expected("ab!")
+    with contextlib.ExitStack() as stack:
+        request = f"GET /v1/follow/{channel_of('some-secret-name')} HTTP/1.1\r\nHost: localhost"
+        for number in range(4):
+            line = stack.enter_context(raw(server))
+            line.sendall(request.encode() + b"\r\n\r\n")
+            wait_until(lambda: len(server.live.channels.followers) == number + 1)  # noqa: B023
+        line = stack.enter_context(raw(server, ELSEWHERE))
+        line.sendall(request.encode() + b"\r\n\r\n")
+        wait_until(lambda: len(server.live.channels.followers) == 5)
+    wait_until(lambda: not server.live.channels.followers)
+
+
+def test_who_comes_and_goes_without_a_word_leaves_nothing(start: Start) -> None:
+    server = start(rows=2, max_sessions=4, unused_seconds=0.1, resume_seconds=60.0)
+    for _ in range(3):
+        for _ in range(4):
+            Client(server.url).cut()
+        wait_until(lambda: not server.live.sessions)
+    assert Client(server.url).translate("ab!") == expected("ab!")
+
+
+def test_pages_that_are_only_open_hold_no_row(start: Start) -> None:
+    server = start(rows=2)
+    silent = [Client(server.url) for _ in range(6)]
+    assert len(server.live.batcher.rows.free) == 2
+    assert Client(server.url).translate("ab!") == expected("ab!")
+    assert silent[5].translate(text_of(1)) == expected(text_of(1))
+
+
+# --- frames ---
+
+
+@pytest.mark.parametrize("token", [None, "sesame-open-up"])
+@pytest.mark.parametrize("frame", [b"\x89\x80\0\0\0\0", b"\x8a\x80\0\0\0\0", b"\x00\x80\0\0\0\0"])
+def test_a_flood_of_control_frames_is_cut_off(
+    start: Start, token: str | None, frame: bytes
+) -> None:
+    """Pings, pongs and empty fragments; before the token, too."""
+    server = start(token=token)
+    with raw(server) as line:
+        line.sendall(UPGRADE)
+        assert b" 101 " in line.recv(1000)
+        if frame[0] == 0:
+            line.sendall(b"\x01\x80\0\0\0\0")  # a text that goes on
+        assert sent_until_closed(line, frame * 2000, 500) < 500
+    wait_until(lambda: not server.live.connections)
+    one = Client(server.url, token=token)
+    assert one.socket.ping().wait(PATIENCE)  # a few are fine
+    assert one.translate("ab!") == expected("ab!")
+
+
+FLOODS: list[Callable[[int], dict[str, Any]]] = [
+    lambda n: {"type": "ping", "seq": 0},
+    lambda n: {"type": "ack", "seq": 0, "ack": 0},
+    lambda n: {"type": "decoding", "seq": n, "value": "threshold=0.5"},
+    lambda n: {"type": "words", "seq": n, "text": ""},
+    lambda n: {"type": "end-sentence", "seq": n},
+]
+
+
+@pytest.mark.parametrize("kind", range(len(FLOODS)))
+def test_a_flood_of_messages_is_slowed_down(start: Start, kind: int) -> None:
+    server = start(messages_per_second=50.0, per_address=0)
+    flood = Client(server.url)
+    with bystanders(server):
+        for number in range(1, 1001):
+            flood.send(FLOODS[kind](number))
+        # twice the rate at once, then the rate; a second takes longer than what was done here
+        (connection,) = [
+            c for c in server.live.connections
+            if c.session and c.session.id == flood.started["session"]
+        ]  # fmt: skip
+        wait_until(lambda: connection.messages.level < 0)
+        assert connection.messages.burst == 100
+        assert connection.session is not None
+        assert connection.session.received < 1000
+    flood.cut()
+
+
+def test_what_is_not_read_yet_stays_in_the_clients_socket(start: Start) -> None:
+    server = start(messages_per_second=1.0)
+    with raw(server) as line:
+        line.sendall(UPGRADE)
+        line.recv(1000)
+        text = b'{"type":"start","seq":0}'
+        line.sendall(bytes([0x81, 0x80 | len(text), 0, 0, 0, 0]) + text)
+        line.settimeout(1.0)
+        text = json.dumps({"type": "ping", "seq": 0, "x": "x" * 60_000}).encode()
+        frame = b"\x81\xfe" + len(text).to_bytes(2, "big") + b"\0\0\0\0" + text
+        # of 600 MB; the kernel's buffers are smaller
+        assert sent_until_closed(line, frame, 10_000) < 1000
+        assert line.recv(100)  # it was not cut off
+
+
+# --- words ---
+
+
+def test_a_long_run_of_marks_is_cut_before_it_is_put_in_order() -> None:
+    bomb = "a" + "\u0300" * 15_900 + "\u0323" * 15_900
+    (word,) = split_words(bomb, CODEC.split_source)
+    assert sum(unicodedata.combining(c) > 0 for c in unicodedata.normalize("NFD", word)) <= (
+        MOST_MARKS
+    )
+    words = split_words(f"{bomb} x{bomb} \U0001e130{bomb}", CODEC.split_source)
+    assert [len(word) <= LONGEST_WORD for word in words] == [True] * 3
+    honest = "Ça déjà ñandú שָׁלוֹם नमस्ते Việt Z\u0351\u036b\u0343a"
+    assert split_words(honest, CODEC.split_source) == CODEC.split_source(honest)
+
+
+def test_such_words_hold_nobody_up(start: Start) -> None:
+    server = start(per_address=0)
+    attackers = [Client(server.url) for _ in range(3)]
+    with bystanders(server):
+        for one in attackers:
+            one.say("a" + "\u0300" * 15_900 + "\u0323" * 14_000)
+            one.say("\U0001f600" * 8000)
+            one.say(" ".join(["\U0001f600" * 200] * 60))
+    for one in attackers:
+        one.cut()
+
+
+def test_a_queue_of_huge_words_is_refused(start: Start) -> None:
+    server = start(queue_characters=20_000, words_per_second=1.0, messages_per_second=1e6)
+    one = Client(server.url)
+    with contextlib.suppress(ConnectionClosed):
+        for _ in range(1000):
+            one.say(" ".join(["x" * 199 + "\U0001f600"] * 20))
+    while (message := one.receive())["type"] != "error":
+        pass
+    assert message["code"] == "too-fast"
+    (session,) = server.live.sessions.values()
+    assert session.characters <= 20_000
+    assert sum(len(word.text) for word in session.queue.waiting) <= 20_000  # type: ignore[attr-defined]
+
+
+def test_a_text_whose_client_has_left_is_not_translated(start: Start) -> None:
+    server = start(rows=2, words_per_second=20.0)
+    body = json.dumps({"text": text_of(1, sentences=500)}).encode()
+    head = b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n" % len(body)
+    for accept in (b"*/*", b"text/event-stream"):
+        with contextlib.ExitStack() as stack:
+            for _ in range(5):
+                line = stack.enter_context(raw(server))
+                line.sendall(head + b"Accept: " + accept + b"\r\n\r\n" + body)
+            wait_until(lambda: len(server.live.jobs) == 5)
+        wait_until(lambda: not server.live.jobs and not len(server.live.sessions_of))
+        wait_until(lambda: not server.live.batcher.queues)
+        wait_until(lambda: len(server.live.batcher.rows.free) == 2)
+
+
+def test_whole_texts_leave_a_row_to_who_speaks(start: Start) -> None:
+    server = start(rows=2, words_per_second=20.0)
+    body = json.dumps({"text": text_of(1, sentences=500)}).encode()
+    head = b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+    with contextlib.ExitStack() as stack:
+        for _ in range(6):
+            stack.enter_context(raw(server)).sendall(head % len(body) + body)
+        wait_until(lambda: len(server.live.jobs) == 6)
+        text = "ab cd ef!"
+        assert Client(server.url).translate(text) == expected(text)
+
+
+# --- acknowledgements ---
+
+
+def test_an_acknowledgement_ahead_of_what_was_sent_is_refused_and_nothing_spins() -> None:
+    """The message is produced, and acknowledged before the sender has had its turn."""
+    sent: list[str] = []
+
+    class Socket:
+        client = None
+
+        async def send_text(self, text: str) -> None:
+            sent.append(text)
+
+    class Owner:
+        settings = Settings()
+
+    async def run() -> None:
+        from test_protocol import FakeQueue, session_of
+
+        connection = Connection(Socket(), Owner())  # type: ignore[arg-type]
+        session = session_of(FakeQueue())
+        session.connection, connection.session = connection, session
+        sending = asyncio.create_task(connection.send())
+        await asyncio.sleep(0)
+        session.add(Write("x", 1, [[1]], 0, 0, 1))
+        with pytest.raises(Exception, match="never sent"):
+            session.receive(Ack(1))
+        connection.wake.set()
+        for _ in range(5):
+            await asyncio.sleep(0)  # the loop is alive
+        session.receive(Ack(1))
+        assert len(sent) == 1
+        sending.cancel()
+
+    asyncio.run(run())
+
+
+def test_guessed_acknowledgements_on_a_real_server(start: Start) -> None:
+    server = start()
+    refused = 0
+    with bystanders(server):
+        for seed in range(20):
+            one = Client(server.url)
+            one.say(text_of(seed))
+            with contextlib.suppress(ConnectionClosed):
+                for number in range(1, 6):
+                    one.send({"type": "ack", "seq": 0, "ack": number})
+                while (message := one.receive())["type"] != "error":
+                    pass
+                refused += message["code"] == "malformed"
+    assert refused > 0
+    with urllib.request.urlopen(f"{server.http}/healthz", timeout=PATIENCE) as answer:
+        assert answer.status == 200

@@ -1,0 +1,261 @@
+"""Rows are for those who have words: given at the first one, taken back, and lost without loss."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from conftest import CODEC, MODEL, Client, Running, expected, text_of, wait_until
+
+from simultan.server.batcher import MOST_TOKENS, Batcher
+from simultan.server.protocol import Finished, Write
+from simultan.server.queue import Fault, Queue
+from simultan.streaming.decoding import Decoding
+from simultan.streaming.session import Session
+
+Start = Callable[..., Running]
+DECODING = Decoding(threshold=0.5)
+
+
+class Work:
+    """A batcher without a thread: turns are taken by hand."""
+
+    def __init__(self, rows: int, **options: Any) -> None:
+        self.session = Session(MODEL, CODEC, DECODING, rows=rows, segment=True)
+        self.batcher = Batcher(self.session, **{"words_per_second": 1e9, **options})
+        self.said: dict[Queue, list[Any]] = {}
+
+    def open(self, **options: Any) -> Queue:
+        queue = self.batcher.open(lambda message: None, DECODING, **options)
+        self.said[queue] = []
+        return queue
+
+    def turn(self, times: int = 1) -> None:
+        for _ in range(times):
+            while not self.batcher._commands.empty():
+                command = self.batcher._commands.get()
+                assert command is not None
+                command()
+            self.batcher._turn()
+            for queue, message in self.batcher._out:
+                self.said[queue].append(message)
+                queue.acknowledge(getattr(message, "seq", 0))
+            self.batcher._out = []
+
+    def writes(self, queue: Queue) -> list[tuple[str, int]]:
+        return [(m.text, m.delay) for m in self.said[queue] if isinstance(m, Write)]
+
+    def until_done(self, *queues: Queue) -> None:
+        for _ in range(5000):
+            if all(self.said[q] and isinstance(self.said[q][-1], Finished | Fault) for q in queues):
+                return
+            self.turn()
+        raise AssertionError("it goes on and on")
+
+
+def test_a_stream_has_a_row_only_while_it_has_something_to_translate() -> None:
+    work = Work(rows=2)
+    queue = work.open()
+    work.turn()
+    assert queue.row is None
+    queue.push(["ab", "cd"])
+    work.turn(20)
+    assert queue.row is not None  # a sentence is open
+    queue.push(["ef!"])
+    work.turn(40)
+    assert queue.row is None
+    assert sorted(work.batcher.rows.free) == [0, 1]
+    queue.push(["fe", "dc!"])
+    queue.finish()
+    work.until_done(queue)
+    assert work.writes(queue) == expected("ab cd ef! fe dc!")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_more_streams_than_rows_all_write_what_one_session_writes(seed: int) -> None:
+    work = Work(rows=2, hold_seconds=0.0)  # rows are taken away all the time
+    texts = [text_of(10 * seed + i, sentences=3, words=7) for i in range(7)]
+    queues = [work.open() for _ in texts]
+    for position in range(21):
+        for queue, text in zip(queues, texts, strict=True):
+            queue.push([text.split()[position]])
+            work.turn()
+    for queue in queues:
+        queue.finish()
+    work.until_done(*queues)
+    for queue, text in zip(queues, texts, strict=True):
+        assert work.writes(queue) == expected(text)
+        numbers = [m.seq for m in work.said[queue]]
+        assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_a_silent_stream_keeps_its_row_while_nobody_wants_it() -> None:
+    work = Work(rows=1, hold_seconds=0.0)
+    queue, other = work.open(), work.open()
+    queue.push(["ab", "cd"])
+    work.turn(30)
+    row = queue.row
+    assert row is not None
+    work.turn(30)
+    assert queue.row == row
+    other.push(["ab!"])
+    other.finish()
+    work.until_done(other)
+    assert queue.row is None
+    queue.push(["ef!"])
+    queue.finish()
+    work.until_done(queue)
+    assert work.writes(queue) == expected("ab cd ef!")
+
+
+def poison(work: Work, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    """Steps fail while a row has read this word."""
+    advance, push, reset = work.session.advance, work.session.push, work.session.reset
+    bad: set[int] = set()
+
+    def note(text: str, row: int = 0) -> None:
+        push(text, row)
+        if word in text.split():
+            bad.add(row)
+
+    def clean(row: int = 0) -> None:
+        reset(row)
+        bad.discard(row)
+
+    def fails(rows: list[int]) -> Any:
+        if bad & set(rows):
+            for row in rows:
+                work.session.rows[row].queue.clear()  # it does not stop at a clean place
+            raise RuntimeError("what a client has said")
+        return advance(rows)
+
+    monkeypatch.setattr(work.session, "push", note)
+    monkeypatch.setattr(work.session, "reset", clean)
+    monkeypatch.setattr(work.session, "advance", fails)
+
+
+def test_a_row_that_raises_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work(rows=4)
+    poison(work, monkeypatch, "zzz")
+    texts = [text_of(i, sentences=2) for i in range(3)]
+    queues = [work.open() for _ in texts]
+    broken = work.open()
+    for position in range(12):
+        for queue, text in zip(queues, texts, strict=True):
+            queue.push([text.split()[position]])
+        if position < 8:
+            broken.push(["zzz" if position == 4 else "ab"])
+        work.turn(2)
+    for queue in queues:
+        queue.finish()
+    work.until_done(*queues)
+    assert isinstance(work.said[broken][-1], Fault)
+    for queue, text in zip(queues, texts, strict=True):
+        assert work.writes(queue) == expected(text)
+    assert sorted(work.batcher.rows.free) == [0, 1, 2, 3]
+
+
+def test_who_speaks_comes_before_who_has_a_text() -> None:
+    work = Work(rows=4)
+    texts = [work.open(is_text=True) for _ in range(8)]
+    for queue in texts:
+        queue.push(text_of(1, sentences=200).split())
+        queue.finish()
+    work.turn(3)
+    assert sum(queue.row is not None for queue in texts) == 3  # a row is left for others
+    steps: list[int] = []
+    work.batcher.on_turn = lambda turn: steps.append(turn.rows)
+    speakers = [work.open() for _ in range(4)]
+    for queue in speakers:
+        queue.push(["ab", "cd", "ef", "fe", "dc", "ba!"])
+        queue.finish()
+    work.turn()
+    assert all(queue.row is not None for queue in speakers)  # taken from the texts
+    work.until_done(*speakers)
+    assert max(steps) <= 5  # one text at a time beside them
+    for queue in speakers:
+        assert work.writes(queue) == expected("ab cd ef fe dc ba!")
+
+
+def test_a_text_that_gave_way_is_translated_all_the_same() -> None:
+    work = Work(rows=1)
+    text = text_of(2, sentences=6)
+    bulk = work.open(is_text=True)
+    bulk.push(text.split())
+    bulk.finish()
+    for _ in range(10):
+        work.turn(3)
+        speaker = work.open()
+        speaker.push(["ab!"])
+        speaker.finish()
+        work.until_done(speaker)
+    work.until_done(bulk)
+    assert work.writes(bulk) == expected(text)
+
+
+def test_of_a_long_word_the_beginning_is_heard() -> None:
+    work = Work(rows=1)
+    word, tokens = work.batcher._shorten("\U0001f600" * 200)
+    assert set(word) == {"\U0001f600"}
+    assert MOST_TOKENS // 2 < tokens <= MOST_TOKENS
+    assert work.batcher._shorten("abc")[0] == "abc"
+    queue = work.open()
+    queue.push(["\U0001f600" * 200, "ab!"])
+    queue.finish()
+    work.until_done(queue)
+    assert work.said[queue][-1].stats.words == 2
+
+
+def test_an_acknowledgement_that_crosses_a_full_window_wakes_the_thread() -> None:
+    """The thread looks at the window, says that it waits, and looks again."""
+    work = Work(rows=1, window=16)
+    queue = work.open()
+    queue.produced = 16
+    assert queue.blocks()
+    queue.acknowledge(10)
+    assert not work.batcher._commands.empty()  # it was told to wake up
+    assert not queue.blocks()
+
+    class Crossing(Queue):
+        looks = 0
+
+        @property
+        def full(self) -> bool:  # acknowledged between the first look and the second
+            self.looks += 1
+            return self.looks == 1
+
+    crossing = Crossing(work.batcher, lambda message: None, DECODING, False)
+    assert not crossing.blocks()
+
+
+def test_a_command_that_raises_does_not_end_the_thread(start: Start) -> None:
+    server = start()
+
+    def fails() -> None:
+        raise RuntimeError
+
+    server.live.batcher.post(fails)
+    assert Client(server.url).translate("ab!") == expected("ab!")
+
+
+def test_a_flood_of_commands_leaves_time_for_turns(start: Start) -> None:
+    server = start()
+    over = threading.Event()
+
+    def commands() -> Iterator[None]:
+        while not over.is_set():
+            if server.live.batcher._commands.qsize() < 10_000:
+                server.live.batcher.post(lambda: None)
+            yield
+
+    flood = threading.Thread(target=lambda: [None for _ in commands()])
+    flood.start()
+    try:
+        text = text_of(1)
+        assert Client(server.url).translate(text) == expected(text)
+    finally:
+        over.set()
+        flood.join()
+    wait_until(lambda: server.live.batcher.idle)
