@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -11,6 +13,8 @@ from small import ARCHITECTURES, CODEC, WORDS, feed_all, make, sentence, writes
 from simultan.data.vocabulary import EOS
 from simultan.model import TranslationModel
 from simultan.model.state import Step
+from simultan.streaming.agents import AGENTS as KNOWN
+from simultan.streaming.agents import READ, Agent, Seen
 from simultan.streaming.session import End, Event, Read, Session, Write
 
 AGENTS = ["wait-k:1", "wait-k:3", "static:4,2", "static:2,3", "wait-if-worse:2,1",
@@ -137,3 +141,47 @@ def test_segments_under_an_agent() -> None:
             words += len(text.split())
             expected.append(End(words))
         assert events == expected
+
+
+@dataclass(frozen=True)
+class Looking(Agent):
+    """Looks at everything, and remembers how often it was asked."""
+
+    wants_attention = True
+    shapes: ClassVar[list[tuple[torch.Size, ...]]] = []
+
+    def decide(self, seen: Seen) -> list[int]:
+        scores = seen.scores
+        assert scores.hidden is not None
+        assert scores.attention is not None
+        self.shapes.append((scores.log_probs.shape, scores.hidden.shape, scores.attention.shape))
+        for memory, read in zip(seen.memory, seen.read, strict=True):
+            assert memory.get("read", 0) <= read  # nothing of the sentence before
+            memory["read"] = read
+        return [READ] * len(seen.read)
+
+
+def test_what_an_agent_can_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KNOWN, "looking", Looking)
+    model = make("offline", "transformer", seed=1)
+    session = Session(model, CODEC, "looking", segment=True)
+    feed_all(session, [sentence(3, 1, "ab."), sentence(2, 2)])
+    width, layers = 16, 2
+    for number, (log_probs, hidden, attention) in enumerate(Looking.shapes[:4]):
+        assert log_probs == (1, len(CODEC.target_vocabulary))
+        assert hidden == (1, width)
+        tokens = len(CODEC.encode_source(" ".join(sentence(3, 1, "ab.").split()[: number + 1]))) - 1
+        assert attention[:2] == (1, layers)
+        assert attention[3] == tokens + (number == 3)
+
+
+def test_rows_can_change_their_agents() -> None:
+    model, text = make("offline", "transformer", seed=1), sentence(7, 1)
+    alone = {
+        a: writes(feed_all(Session(model, CODEC, a), [text])) for a in ("wait-k:1", "static:2,2")
+    }
+    session = Session(model, CODEC, "wait-k:1")
+    assert writes(feed_all(session, [text])) == alone["wait-k:1"]
+    session.reset()
+    session.set_decoding("static:2,2")
+    assert writes(feed_all(session, [text])) == alone["static:2,2"]

@@ -62,7 +62,7 @@ def test_no_digit_of_a_threshold_is_lost(threshold: float) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["thresh=0.5", "threshold", "threshold=", "threshold=x", "k=3.5", "lag=four", "0.5", "wait-k",
+    ["thresh=0.5", "threshold", "threshold=", "threshold=x", "k=3.5", "lag=four", "0.5", "wait",
      "beam=4,k=2", "=", "=3"],
 )  # fmt: skip
 def test_bad_text_lists_what_is_possible(text: str) -> None:
@@ -72,7 +72,7 @@ def test_bad_text_lists_what_is_possible(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["wait-k:", "wait-k:x", "wait-k:0", "wait-k:1,2", "wait-k:-1", "wait-k:²", "static:3",
+    ["wait-k", "wait-k:", "wait-k:x", "wait-k:0", "wait-k:1,2", "wait-k:-1", "wait-k:²", "static:3",
      "wait-if:1,1", "wait-if-diff:1,0", "wait-if-worse:2", "agent=", "agent=wait-k"],
 )  # fmt: skip
 def test_bad_agents(text: str) -> None:

@@ -121,7 +121,7 @@ class AgentsDecide:
             lookahead=agent.lookahead,
         )
         decided = zip(rows, agent.decide(seen), seen.ended, strict=True)
-        answers = {row: WRITE if ended else words for row, words, ended in decided}
+        answers = {row: WRITE if ended else max(WRITE, words) for row, words, ended in decided}
         writing = [row for row, words in answers.items() if words == WRITE]
         if 0 in views:
             best = dict(zip(rows, views[0].best, strict=True))

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simultan.streaming.agents import forms, is_folder, load_agent
+from simultan.streaming.agents import AGENTS, forms, is_folder, load_agent
 
 if TYPE_CHECKING:
     from simultan.model.policy import Policy
@@ -61,7 +61,7 @@ class Decoding:
         key, equals, value = text.strip().partition("=")
         if not equals and key in ("", "default"):
             return cls()
-        if not equals and (":" in key or is_folder(key)):
+        if not equals and (":" in key or key in AGENTS or is_folder(key)):
             return cls(agent=key)
         if key == "agent":
             return cls(agent=value)

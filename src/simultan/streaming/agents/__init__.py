@@ -30,7 +30,12 @@ AGENTS: dict[str, Any] = {  # name: a dataclass of whole numbers, or a class wit
 
 def forms() -> list[str]:
     """How each agent is written: "static:START,STEP"."""
-    return [f"{name}:{','.join(_numbers(name)).upper()}" for name in AGENTS if _numbers(name)]
+    listed = {name: _numbers(name) for name in AGENTS}
+    return [
+        f"{name}:{','.join(numbers).upper()}" if numbers else name
+        for name, numbers in listed.items()
+        if numbers is not None
+    ]
 
 
 def is_folder(text: str) -> bool:
@@ -44,8 +49,8 @@ def load_agent(text: str) -> Agent:
         return _from_folder(Path(text))
     name, _, rest = text.partition(":")
     expected = _numbers(name)
-    numbers = rest.split(",")
-    if not expected or len(numbers) != len(expected) or not all(map(_is_positive, numbers)):
+    numbers = rest.split(",") if rest else []
+    if expected is None or len(numbers) != len(expected) or not all(map(_is_positive, numbers)):
         raise ValueError(
             f"agent {text!r}: write {', '.join(forms())} (numbers of at least 1)"
             " or the path of an agent's folder, with a slash"
@@ -54,11 +59,12 @@ def load_agent(text: str) -> Agent:
     return agent
 
 
-def _numbers(name: str) -> list[str]:
+def _numbers(name: str) -> list[str] | None:
+    """The names of an agent's numbers; None for an agent that is only loaded from a folder."""
     kind = AGENTS.get(name)
-    return (
-        [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
-    )
+    if not dataclasses.is_dataclass(kind):
+        return None
+    return [field.name for field in dataclasses.fields(kind)]
 
 
 def _is_positive(text: str) -> bool:

@@ -21,7 +21,7 @@ class Scores:
 
     logits: Tensor  # [R, V] of the next target token; what can never be written is -inf
     hidden: Tensor | None = None  # [R, D] the decoder's state behind them
-    attention: Tensor | None = None  # [R, S] over source tokens, for agents that want it
+    attention: Tensor | None = None  # [R, L, H, S] over source tokens, if the agent wants it
 
     @cached_property
     def log_probs(self) -> Tensor:

@@ -37,8 +37,7 @@ class Incremental:
         last = [self.last[row] for row in rows]
         step = self.model.step(last, self.state, rows, [THRESHOLD] * len(last), attention=attention)
         step.logits[:, :EOS] = -torch.inf  # padding and begin are never written
-        weights = None if step.attention is None else step.attention.flatten(1, 2).mean(1)
-        return Scores(step.logits, step.hidden, weights)
+        return Scores(step.logits, step.hidden, step.attention)
 
     def commit(self, rows: Sequence[int], tokens: Sequence[int]) -> None:
         for row, token in zip(rows, tokens, strict=True):
