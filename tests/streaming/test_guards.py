@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small import ARCHITECTURES, CODEC, POLICIES, WORDS, feed_all, make, sentence, writes
 
+from simultan.data.languages import ends_sentence
 from simultan.data.vocabulary import EOS
 from simultan.model import TranslationModel
-from simultan.streaming.guards import LONGEST_WORD, Guard, ends_sentence
+from simultan.streaming.guards import LONGEST_WORD, Guard
 from simultan.streaming.session import LONGEST_SEGMENT, End, Event, Read, Session, Write
 
 # --- segments ---

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
+from simultan.data.alphabet import Alphabet
 from simultan.data.text import Pipeline
-from simultan.data.vocabulary import EOS, Vocabulary
+from simultan.data.vocabulary import BYTES, EOS, SPECIAL, Vocabulary
 from simultan.data.writer import WordWriter
 
 __all__ = ["Codec"]
@@ -24,6 +26,22 @@ class Codec:
     source_vocabulary: Vocabulary
     target_vocabulary: Vocabulary
     _cache: dict[str, list[int]] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def alphabet(self) -> Alphabet | None:
+        """The letters of the source's pieces; None for whole words, of which any may be unknown."""
+        pieces = self.source_vocabulary.pieces
+        if self.source_vocabulary.merges is None:
+            return None
+        return Alphabet(piece for piece in pieces if piece not in {*SPECIAL, *BYTES})
+
+    @property
+    def source_language(self) -> str:
+        return self.pipeline.source_language
+
+    @property
+    def target_language(self) -> str:
+        return self.pipeline.target_language
 
     def split_source(self, text: str) -> list[str]:
         """The source words of a text."""

@@ -25,12 +25,14 @@ class Language:
     closing: str = ""  # quotes that close here, beside those of `CLOSING`
     ordinals: bool = False  # "3." is the third, not the end
     joins: str = ""  # words before which a phrase ends
+    numerals: str = ""  # words for 0 to 12, then for the first to the twelfth
+    decimal: str = "."  # between whole numbers and tenths
 
 
 LANGUAGES: dict[str, Language] = {
     "": Language("Dr Prof St vs etc Co Inc Ltd Jr Sr"),
-    "cs": Language("např tj tzn apod atd mj tzv resp č str", "“‘«", True),
-    "da": Language("bl ca dvs fx f.eks osv pga kl nr stk hr fr", "“‘«", True),
+    "cs": Language("např tj tzn apod atd mj tzv resp č str", "“‘«", True, decimal=","),
+    "da": Language("bl ca dvs fx f.eks osv pga kl nr stk hr fr", "“‘«", True, decimal=","),
     "de": Language(
         "Abb Abs Abt Aufl Bd bspw bzgl bzw ca cf Chr Dipl Dr dt ebd ehem einschl engl etc ev"
         " evtl exkl Fa ff Fn Fr franz geb gest ggf griech Hbf Hg Hl Hr Hrn Hrsg inkl insb insbes"
@@ -41,6 +43,7 @@ LANGUAGES: dict[str, Language] = {
         True,
         "und aber oder denn sondern dass weil wenn als ob obwohl damit bevor nachdem während bis"
         " der die das mit ohne für von aus nach bei zu in im auf an am über unter zwischen durch",
+        decimal=",",
     ),
     "en": Language(
         "Mr Mrs Ms Mx Dr Prof St Rev Hon Gen Col Capt Lt Sgt Gov Sen Rep Jr Sr vs etc Nos vol"
@@ -49,15 +52,21 @@ LANGUAGES: dict[str, Language] = {
         joins="and but or nor so yet because that which who whom whose when where while if unless"
         " until although though since as than after before with without for from into of on in at"
         " by to about between through",
+        numerals="zero one two three four five six seven eight nine ten eleven twelve first second"
+        " third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth",
     ),
-    "es": Language("Sr Sra Srta Dr Dra Ud Uds pág págs núm art etc aprox ej"),
-    "fi": Language("esim jne ns mm n klo nk ks ym yms prof tri", "”’»", True),
-    "fr": Language("M MM Mme Mlle Dr Me av bd cf chap env etc ex fig p pp St Ste vol"),
-    "it": Language("Sig Sigg Dott Dr Prof Ing Avv Arch ecc pag art es vol"),
-    "nl": Language("bv bijv ca dhr mevr mw drs enz evt nl nr o.a t.a.v z.o.z blz", "“‘"),
-    "pl": Language("np tzn tzw itd itp m.in prof dr hab ul św wg ok godz str", "”«", True),
-    "pt": Language("Sr Sra Dr Dra Prof pág etc ex aprox art núm"),
-    "sv": Language("bl.a t.ex d.v.s dvs ca kl nr osv s.k resp prof", "”’»", True),
+    "es": Language("Sr Sra Srta Dr Dra Ud Uds pág págs núm art etc aprox ej", decimal=","),
+    "fi": Language("esim jne ns mm n klo nk ks ym yms prof tri", "”’»", True, decimal=","),
+    "fr": Language("M MM Mme Mlle Dr Me av bd cf chap env etc ex fig p pp St Ste vol", decimal=","),
+    "it": Language("Sig Sigg Dott Dr Prof Ing Avv Arch ecc pag art es vol", decimal=","),
+    "nl": Language(
+        "bv bijv ca dhr mevr mw drs enz evt nl nr o.a t.a.v z.o.z blz", "“‘", decimal=","
+    ),
+    "pl": Language(
+        "np tzn tzw itd itp m.in prof dr hab ul św wg ok godz str", "”«", True, decimal=","
+    ),
+    "pt": Language("Sr Sra Dr Dra Prof pág etc ex aprox art núm", decimal=","),
+    "sv": Language("bl.a t.ex d.v.s dvs ca kl nr osv s.k resp prof", "”’»", True, decimal=","),
 }
 # a row's abbreviations are heard beside those everyone has; German text has "Mr." in it, too
 _SHARED = frozenset(LANGUAGES[""].abbreviations.split()) | {"Mr", "Mrs", "Ms"}

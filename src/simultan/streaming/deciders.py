@@ -113,7 +113,7 @@ class AgentsDecide:
             read=[self.visible[row] for row in rows],
             written=[state.writer.words for state in states],
             ended=[
-                state.ended and state.before + self.visible[row] > state.read
+                state.ended and self.visible[row] > state.words
                 for row, state in zip(rows, states, strict=True)
             ],
             memory=[self.memory[row] for row in rows],
@@ -143,8 +143,8 @@ class AgentsDecide:
     def move_on(self, row: int, token: int) -> None:
         """Source tokens before this one are translated: the model sees at least this one."""
         state = self.rows[row]
-        word = state.word_of[token - state.first] if token < state.available else state.read + 1
-        self.visible[row] = max(self.visible[row], word - state.before)
+        word = state.word_of[token - state.first] if token < state.available else state.words + 1
+        self.visible[row] = max(self.visible[row], word)
 
     def needed(self, row: int) -> int:
         """An offline model looks at the whole segment."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from simultan.data.languages import ends_sentence
 from simultan.data.writer import LONGEST_WORD
 
-__all__ = ["LONGEST_WORD", "Guard", "ends_sentence"]
+__all__ = ["LONGEST_WORD", "Guard"]
 
 
 class Guard:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from simultan.data.writer import WordWriter
+from simultan.streaming.copying import Copies, Heard, Sieve
 from simultan.streaming.guards import Guard
+from simultan.streaming.numbers import Numbers
 
 __all__ = ["Choice", "Row"]
 
@@ -24,13 +26,22 @@ class Choice(NamedTuple):
 
 @dataclass
 class Row:
-    """Source tokens are counted from 0 in each segment, words from 1 over the whole stream."""
+    """Tokens are counted from 0 in each segment, and so are words, from 1, that the model reads.
+
+    Words that it does not read have a place in the stream only: `place` counts all, from 1.
+    """
 
     writer: WordWriter
     guard: Guard
+    sieve: Sieve
+    numbers: Numbers
+    copies: Copies = field(default_factory=Copies)
     queue: deque[str] = field(default_factory=deque)  # words fed, not yet read
     read: int = 0  # words read, of the whole stream
-    before: int = 0  # of them, words of earlier segments
+    told: int = 0  # of them, those up to the last End
+    words: int = 0  # words of the segment that the model has read
+    written: int = 0  # words written in the segment
+    latest: int = 0  # the largest delay so far
     closed: bool = False  # no more words will be fed
     done: bool = False  # and all of them are translated
     ended: bool = False  # the end of the segment has been read
@@ -39,6 +50,8 @@ class Row:
     floor: int = 0  # source tokens before this one are translated
     first: int = 0  # the source token that word_of[0] stands for
     word_of: list[int] = field(default_factory=list)  # the word of each source token
+    first_place: int = 1  # the word that places[0] stands for
+    places: list[int] = field(default_factory=list)  # the place of each word
     held: Choice | None = None  # an end of sentence that may have come too early
 
     @property
@@ -46,9 +59,29 @@ class Row:
         """Source tokens read, of this segment."""
         return self.first + len(self.word_of)
 
+    def hear(self) -> Heard:
+        """Take the next word from the queue."""
+        heard = self.sieve.sift(self.queue.popleft())
+        self.read += 1
+        if heard.text:
+            self.words += 1
+            self.places.append(self.read)
+            self.numbers.hear(heard.text, self.words)
+        return heard
+
+    @property
+    def expects(self) -> bool:
+        """Whether a word that the model reads is in the queue."""
+        sieve = Sieve(self.sieve.alphabet, self.sieve.remark)
+        return any(sieve.sift(word).text for word in self.queue)
+
     def word(self, token: int) -> int:
         """The word that a source token belongs to; the end belongs to the last word."""
-        return min(self.word_of[token - self.first], self.read)
+        return min(self.word_of[token - self.first], self.words)
+
+    def place(self, token: int) -> int:
+        """The place in the stream of the word that a source token belongs to."""
+        return self.places[self.word(token) - self.first_place]
 
     def next_token(self, word: int) -> int:
         """The source token after a word."""
@@ -56,8 +89,16 @@ class Row:
 
     def has_words(self, count: int) -> bool:
         """Whether so many words of the segment were read, or there are no more."""
-        return self.ended or self.before + count <= self.read
+        return self.ended or count <= self.words
 
     def tokens_of(self, count: int) -> int:
         """Source tokens of the first words of the segment; its end is one word more."""
-        return self.next_token(self.before + count)
+        return self.next_token(count)
+
+    def forget(self, token: int) -> None:
+        """Source tokens before this one are no longer asked for."""
+        del self.word_of[: token - self.first]
+        self.first = token
+        old = self.word_of[0] - self.first_place if self.word_of else len(self.places)
+        del self.places[:old]
+        self.first_place += old

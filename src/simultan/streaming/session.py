@@ -12,6 +12,8 @@ from typing import Protocol
 
 import torch
 
+from simultan.data.alphabet import Alphabet
+from simultan.data.languages import ends_sentence
 from simultan.data.vocabulary import EOS, UNK
 from simultan.data.writer import LONGEST_WORD, WordWriter
 from simultan.model import TranslationModel
@@ -19,10 +21,12 @@ from simultan.streaming.agents import load_agent
 from simultan.streaming.agents.whole import Whole
 from simultan.streaming.backends import OfflineModel
 from simultan.streaming.backends.incremental import Incremental
+from simultan.streaming.copying import Sieve
 from simultan.streaming.deciders import AgentsDecide, HeadsDecide
 from simultan.streaming.decoding import DEFAULT, Decoding
-from simultan.streaming.guards import Guard, ends_sentence
+from simultan.streaming.guards import Guard
 from simultan.streaming.lags import UNMEASURED, Lags
+from simultan.streaming.numbers import Numbers
 from simultan.streaming.row import Choice, Row
 
 __all__ = ["End", "Event", "Read", "Session", "Text", "Write"]
@@ -88,6 +92,9 @@ class Session:
         if longest is not None and longest < 1:
             raise ValueError(f"longest = {longest}: a segment has at least one token")
         self.codec, self.segment, self.lags = codec, segment, lags
+        self.alphabet: Alphabet | None = getattr(codec, "alphabet", None)
+        self.source_language: str = getattr(codec, "source_language", "")
+        self.target_language: str = getattr(codec, "target_language", "")
         self.longest = longest or LONGEST_SEGMENT
         self.rows = [self._new_row() for _ in range(rows)]
         self.policy = model.policy
@@ -106,7 +113,8 @@ class Session:
         self.on_token: Callable[[Choice], None] | None = None
 
     def _new_row(self) -> Row:
-        return Row(self.codec.writer(), Guard())
+        numbers = Numbers(self.source_language, self.target_language)
+        return Row(self.codec.writer(), Guard(), Sieve(self.alphabet), numbers)
 
     def set_decoding(self, decoding: Decoding | str, row: int = 0) -> None:
         """Decode this row so from its next token on."""
@@ -156,7 +164,7 @@ class Session:
         """The row's source is over; closing twice is closing."""
         state = self._at(row)
         state.closed = True
-        if not state.queue and not state.available:
+        if not state.queue and not state.available and state.told == state.read:
             state.done = True  # nothing was said, or nothing since the last segment
 
     @torch.inference_mode()
@@ -176,10 +184,12 @@ class Session:
         """One turn for every row that has something to do: read if it must, write a token."""
         chosen = range(len(self.rows)) if rows is None else rows
         chosen = [row for row in chosen if self.wants_turn(row)]
-        self._read([row for row in chosen if self.rows[row].waiting])
         events: list[tuple[int, Event]] = []
+        self._read([row for row in chosen if self.rows[row].waiting], events)
         ready = []
         for row in chosen:
+            if self.rows[row].waiting:  # nothing was read that the model could translate
+                continue
             held, self.rows[row].held = self.rows[row].held, None
             if held is None or self._end_is_early(held, events):
                 ready.append(row)
@@ -190,16 +200,20 @@ class Session:
             self._write(choices, events)
         return events
 
-    def _read(self, rows: list[int]) -> None:
+    def _read(self, rows: list[int], events: list[tuple[int, Event]]) -> None:
         """Read queued words, up to the end of the segment."""
-        if not rows:
+        taken = [(row, self._next_tokens(row, events)) for row in rows]
+        taken = [(row, tokens) for row, tokens in taken if tokens]
+        if not taken:
             return
-        tokens = [self._next_tokens(row) for row in rows]
-        self.decider.backend.read(rows, tokens, [self.rows[row].ended for row in rows])
-        for row in rows:
+        reading = [row for row, _ in taken]
+        self.decider.backend.read(
+            reading, [tokens for _, tokens in taken], [self.rows[row].ended for row in reading]
+        )
+        for row in reading:
             self.rows[row].waiting = False
 
-    def _next_tokens(self, row: int) -> list[int]:
+    def _next_tokens(self, row: int, events: list[tuple[int, Event]]) -> list[int]:
         """The tokens of the next words; end-of-sequence last, if the segment ends there."""
         state = self.rows[row]
         length = state.available
@@ -210,17 +224,26 @@ class Session:
         tokens: list[int] = []
         end = not state.queue or room <= 0
         while state.queue and len(tokens) < min(CHUNK, room) and not end:
-            word = state.queue.popleft()
-            pieces = self.codec.encode_source_word(word)[:LONGEST_WORD] or [UNK]
-            state.read += 1
-            state.word_of += [state.read] * len(pieces)
-            tokens += pieces
+            heard = state.hear()
+            if heard.text:
+                pieces = self.codec.encode_source_word(heard.text)[:LONGEST_WORD] or [UNK]
+                state.word_of += [state.words] * len(pieces)
+                tokens += pieces
+            before = state.words - heard.leads
+            if heard.copy and before:
+                state.copies.hear(before, heard.copy)
+            elif heard.copy:  # nothing comes before it
+                self._say(row, [heard.copy], state.read, events)
             end = state.closed and not state.queue
             if self.segment:
-                end = end or ends_sentence(word) or (len(tokens) >= room and not self.endless)
-        if end:
+                end = end or ends_sentence(heard.word, self.source_language)
+                end = end or (len(tokens) >= room and not self.endless)
+        if end and not state.words:
+            self._tell_end(row, events)
+            state.done = state.closed and not state.queue
+        elif end:
             tokens.append(EOS)
-            state.word_of.append(state.read + 1)
+            state.word_of.append(state.words + 1)
             state.ended = True
         return tokens
 
@@ -230,7 +253,12 @@ class Session:
         for choice in choices:
             state = self.rows[choice.row]
             furthest = max(map(max, choice.token_heads))
-            if choice.token == EOS or state.guard.stuck(choice.token, furthest):
+            enough = 2 * state.word(furthest) + 3  # words: more has nothing to do with the source
+            if (
+                choice.token == EOS
+                or state.guard.stuck(choice.token, furthest)
+                or (state.written >= enough and not state.writer.pieces)
+            ):
                 self._end_is_early(choice, events)
                 continue
             committed.append(choice)
@@ -256,7 +284,7 @@ class Session:
         """
         state = self.rows[choice.row]
         word = state.word(max(map(max, choice.token_heads)))
-        if word < state.read or (state.queue and not state.ended):
+        if word < state.words or (not state.ended and state.expects):
             state.guard.moved()
             state.waiting = False
             self._move_on(choice.row, state.next_token(word))
@@ -279,25 +307,51 @@ class Session:
         """The segment is translated; the row is done, or goes on with the next one."""
         row, state = choice.row, self.rows[choice.row]
         self._emit(choice, state.writer.flush(), events)
-        if self.segment:
-            events.append((row, End(state.read)))
+        self._say(row, state.copies.rest() + state.numbers.rest(), state.read, events)
+        self._tell_end(row, events)
         self.reset(row)
         fresh = self.rows[row]
-        fresh.queue, fresh.closed = state.queue, state.closed
-        fresh.read = fresh.before = state.read
+        fresh.queue, fresh.closed, fresh.sieve = state.queue, state.closed, state.sieve
+        fresh.read, fresh.told, fresh.latest = state.read, state.told, state.latest
         fresh.done = state.closed and not state.queue
 
+    def _tell_end(self, row: int, events: list[tuple[int, Event]]) -> None:
+        state = self.rows[row]
+        if self.segment and state.told < state.read:
+            state.told = state.read
+            events.append((row, End(state.read)))
+
     def _emit(self, choice: Choice, words: list[str], events: list[tuple[int, Event]]) -> None:
+        """Written words, with what is to be copied before them."""
+        if not words:
+            return
+        state = self.rows[choice.row]
+        flat = [token for layer in choice.token_heads for token in layer]
+        copies = state.copies.due(state.word(min(flat)), state.written)
+        words = [state.numbers.check(word, state.word(max(flat))) for word in words]
+        state.written += len(words)
+        heads = [[state.place(token) for token in layer] for layer in choice.token_heads]
+        self._say(choice.row, copies + words, state.place(choice.delay - 1), events, heads)
+
+    def _say(
+        self,
+        row: int,
+        words: list[str],
+        delay: int,
+        events: list[tuple[int, Event]],
+        heads: list[list[int]] | None = None,
+    ) -> None:
         if words:
-            word = self.rows[choice.row].word
-            heads = [[word(token) for token in layer] for layer in choice.token_heads]
-            events.append((choice.row, Write(" ".join(words), word(choice.delay - 1), heads)))
+            state = self.rows[row]
+            state.latest = delay = max(state.latest, delay)  # nothing is written before its turn
+            layers, count = self.decider.layers, self.decider.heads
+            heads = heads or [[delay] * count for _ in range(layers)]
+            events.append((row, Write(" ".join(words), delay, heads)))
 
     def _forget(self, row: int) -> None:
         """A stream without end must not remember every word it has heard."""
         state = self.rows[row]
         if len(state.word_of) > 4 * CHUNK:
-            drop = self.decider.needed(row) - state.first
-            if drop > 2 * CHUNK:
-                del state.word_of[:drop]
-                state.first += drop
+            needed = self.decider.needed(row)
+            if needed - state.first > 2 * CHUNK:
+                state.forget(needed)
