@@ -78,7 +78,10 @@ def test_evaluate_score_plot(tmp_path: Path, run: Run, monkeypatch: pytest.Monke
     assert "seconds_per_source_word" in out
 
     status, out, _ = run("plot", tmp_path / "echo", "--out", tmp_path / "curve")
-    assert (status, out.split()) == (0, [f"{tmp_path}/curve.png", f"{tmp_path}/curve.svg"])
+    assert (status, out.split()) == (
+        0,
+        [f"{tmp_path}/curve.{end}" for end in ("png", "svg", "pdf")],
+    )
     status, _, _ = run("plot", tmp_path / "echo", "--sentence", 1, "--out", tmp_path / "path")
     assert status == 0
     assert (tmp_path / "path.svg").exists()

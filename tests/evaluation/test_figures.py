@@ -20,7 +20,8 @@ def write_run(folder: Path, al: float, **changes: object) -> Path:
 
 
 def svg_text(files: list[Path]) -> str:
-    png, svg = files
+    png, svg, pdf = files
+    assert pdf.read_bytes().startswith(b"%PDF")
     assert png.read_bytes().startswith(b"\x89PNG")
     return " ".join(ElementTree.parse(svg).getroot().itertext())
 
@@ -33,11 +34,12 @@ def test_runs_of_one_system_are_one_curve(tmp_path: Path) -> None:
     assert [run.system for run in runs] == ["mma", "mma", "mma", "wait-k"]
     assert {run.system for run in find_runs([tmp_path / "mma", named], ["x", "y"])} == {"x", "y"}
     files = draw_tradeoff(runs, tmp_path / "figures" / "curve.png")
-    assert [file.name for file in files] == ["curve.png", "curve.svg"]
+    assert [file.name for file in files] == ["curve.png", "curve.svg", "curve.pdf"]
     text = svg_text(files)
     for wanted in ("mma", "wait-k", "Average Lagging (words)", "Average Proportion", "BLEU"):
         assert wanted in text
-    assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == ["curve.png", "curve.svg"]
+    found = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert found == ["curve.pdf", "curve.png", "curve.svg"]
     one = svg_text(draw_tradeoff(runs, tmp_path / "one", latencies=["AL"]))
     assert "Average Lagging (words)" in one
     assert "Average Proportion" not in one

@@ -83,7 +83,7 @@ def draw_tradeoff(
     quality: QualityName = "bleu",
     latencies: Sequence[str] = ("ap", "al", "dal"),
 ) -> list[Path]:
-    """Quality against some of `latency.METRICS`, one curve to a system; `out`.png and `out`.svg."""
+    """Quality against some of `latency.METRICS`, a curve for each system; .png, .svg and .pdf."""
     metrics = {name.lower(): find_metric(name) for name in latencies}
     systems: dict[str, list[dict[str, Any]]] = {}
     for run in runs:
@@ -233,15 +233,17 @@ def _read_scores(file: Path) -> dict[str, Any]:
 
 
 def _save(figure: Figure, out: str | Path) -> list[Path]:
-    """As PNG and SVG, each whole or not at all."""
+    """As PNG, SVG and PDF, each whole or not at all."""
     out = Path(out)
-    if out.suffix in (".png", ".svg"):
+    if out.suffix in (".png", ".svg", ".pdf"):
         out = out.with_suffix("")
     out.parent.mkdir(parents=True, exist_ok=True)
     files = []
-    for kind in ("png", "svg"):
+    # the same figure is the same file: no dates in it
+    metadata = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    for kind, note in metadata.items():
         file = out.with_name(f"{out.name}.{kind}")
         part = out.with_name(f".{out.name}.part.{kind}")
-        figure.savefig(part, dpi=200, metadata={"Date": None} if kind == "svg" else None)
+        figure.savefig(part, dpi=200, metadata=note)
         files.append(part.replace(file))
     return files

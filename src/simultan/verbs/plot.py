@@ -13,7 +13,7 @@ __all__ = ["plot"]
 def plot(
     folders: Annotated[tuple[Path, ...], "Folders of runs, or of systems that hold runs."],
     *,
-    out: Annotated[Path, "Write this figure as .png and as .svg.", "<NAME>"],
+    out: Annotated[Path, "Write this figure as .png, .svg and .pdf.", "<NAME>"],
     quality: Annotated[
         Literal["bleu", "bleu_lowercased", "chrf"], "Show this score on the upward axis."
     ] = "bleu",

@@ -1,0 +1,117 @@
+"""A curve: several ways to decode with one model, in one table and one figure; its lags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simultan import latency
+from simultan.evaluation.evaluate import evaluate
+from simultan.evaluation.figures import Run, draw_tradeoff
+from simultan.evaluation.instances import write_text
+from simultan.evaluation.scores import Scores
+from simultan.streaming.decoding import Decoding
+from simultan.streaming.lags import Lags
+from simultan.streaming.translator import Translator
+
+__all__ = ["Point", "evaluate_curve", "measure_lags", "parse_points", "render_table"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One way to decode, and what came of it."""
+
+    decoding: Decoding
+    scores: Scores
+
+
+def parse_points(texts: Sequence[str]) -> list[Decoding]:
+    """Of "lag=3,4,5", "threshold=0.1,0.5" or "wait-k:3 agreement:2"; no point comes twice."""
+    points: dict[Decoding, None] = {}
+    for text in " ".join(texts).split():
+        key, equals, values = text.partition("=")
+        several = equals and key != "agent" and ":" not in text
+        for value in values.split(",") if several else [values]:
+            points[Decoding.parse(f"{key}{equals}{value}")] = None
+    if not points:
+        raise ValueError("--at: which points? lag=3,4,5 or threshold=0.2,0.5 or wait-k:3 wait-k:5")
+    return list(points)
+
+
+def evaluate_curve(
+    translator: Translator,
+    sources: Sequence[str],
+    references: Sequence[str],
+    out: str | Path,
+    decodings: Sequence[Decoding],
+    *,
+    latencies: Sequence[str] = ("al",),
+    system: str = "",
+    progress: Callable[[int], None] | None = None,
+    **scoring: Any,
+) -> list[Point]:
+    """Evaluate every point into a folder of its own below `out`, then write table and figure."""
+    out = Path(out)
+    for name in latencies:  # what is wrong is told before anything is translated
+        latency.find_metric(name)
+    for decoding in decodings:
+        decoding.resolve(translator.model.policy, translator.lags)
+    points = []
+    for decoding in decodings:
+        scores = evaluate(
+            translator,
+            sources,
+            references,
+            out / folder_name(decoding),
+            decoding,
+            system=system,
+            progress=progress,
+            **scoring,
+        )
+        points.append(Point(decoding, scores))
+    write_text(out / "curve.tsv", render_table(points))
+    runs = [Run(system or out.resolve().name, point.scores.flat()) for point in points]
+    draw_tradeoff(runs, out / "curve", latencies=latencies)
+    return points
+
+
+def folder_name(decoding: Decoding) -> str:
+    """lag=4 -> lag-4, static:3,2 -> static-3-2."""
+    return re.sub(r"[^\w.]+", "-", str(decoding)).strip("-.")
+
+
+def render_table(points: Sequence[Point]) -> str:
+    """Columns with a tab between them: the point, quality, and every latency."""
+    rows = [["decoding", "bleu", "chrf", "length", *latency.METRICS]]
+    for point in points:
+        scores = point.scores
+        measured = [scores.bleu, scores.chrf, scores.length_ratio]
+        cells = [f"{value:.2f}" if value is not None else "" for value in measured]
+        for name, metric in latency.METRICS.items():
+            value = scores.latency[name]
+            cells.append(f"{value:.{metric.decimals}f}" if value is not None else "")
+        rows.append([str(point.decoding), *cells])
+    return "".join("\t".join(row) + "\n" for row in rows)
+
+
+def measure_lags(translator: Translator, points: Sequence[Point]) -> Lags:
+    """How far behind the model stays at which threshold, as these points show it."""
+    if not translator.model.policy.learned:
+        name = translator.model.policy.name
+        raise ValueError(f"--save-lags: a threshold means nothing to this model, which is {name}")
+    measured = []
+    for point in points:
+        chosen = point.decoding.resolve(translator.model.policy, translator.lags)
+        behind = point.scores.latency["al"]
+        if chosen.threshold is not None and behind is not None:
+            measured.append((chosen.threshold, round(behind, 3)))
+    lags = Lags.of(measured)
+    if len(lags.points) < 2:
+        raise ValueError(
+            "--save-lags: at least two thresholds, of which the higher one stays further behind:"
+            " --at threshold=0.1,0.3,0.5,0.7,0.9"
+        )
+    return lags
