@@ -68,7 +68,7 @@ def test_an_overlay_says_whether_it_is_connected(
     open_page: Opener, translator: Translator, errors: list[str]
 ) -> None:
     with Running(translator) as server:
-        overlay = open_page("overlay?channel=nobody-has-it", url=server.url)
+        overlay = open_page("overlay?channel=8kyrhS2C0yVoj3-tnyoGdA", url=server.url)
         status = overlay.locator("#status")
         expect(status).to_have_text("Connected, waiting for captions")
     expect(status).to_have_text("No connection", timeout=20_000)

@@ -4,48 +4,37 @@ import { Measured } from "./latency.js";
 import { number, text } from "./strings.js";
 
 const PAUSE = 120; // ms that the slider rests before the server is told
-const logOdds = (p) => Math.log(p / (1 - p));
+const USEFUL = 2; // beyond twice its shortest delay a model waits and gains nothing
 
 export class Delay {
-  /** `parts`: box, slider, value, measured; `onChange(threshold)` when another was chosen. */
+  /** `parts`: box, slider, value, measured; `onChange(decoding)` when another was chosen. */
   constructor(parts, onChange) {
     Object.assign(this, { parts, onChange });
-    this.lags = []; // [threshold, words behind], rising; empty: the slider shows thresholds
+    this.unit = "threshold"; // or "lag", in words, where it was measured how far behind a model stays
     this.found = new Measured();
-    Object.assign(parts.slider, { min: 0.05, max: 0.95, step: 0.05, value: 0.5 });
     parts.slider.addEventListener("input", () => {
       this.found.clear();
       this.show();
       this.timer ??= setTimeout(() => {
         this.timer = null;
-        onChange(this.threshold);
+        onChange(`${this.unit}=${+parts.slider.value}`);
       }, PAUSE);
     });
   }
 
-  /** Where it was measured how far behind the model stays, the slider counts words. */
-  scale({ learned, lags = [], threshold }) {
+  /** The range, and where it stands: as this page has chosen ("lag=4"), or as the operator has. */
+  scale({ learned, lags = [], lag, threshold }, chosen) {
     const { box, slider } = this.parts;
     box.hidden = !learned;
-    this.lags = lags;
-    if (lags.length) Object.assign(slider, { min: lags[0][1], max: lags.at(-1)[1], step: "any" });
-    slider.value = lags.length ? this.between(logOdds(threshold), odds, lag) : threshold;
+    this.unit = lags.length ? "lag" : "threshold";
+    if (lags.length) {
+      const [first, last] = [lags[0][1], lags.at(-1)[1]];
+      const most = Math.max(Math.min(last, USEFUL * first), lag ?? 0);
+      const [min, max] = [Math.ceil(10 * first) / 10, Math.floor(10 * most) / 10];
+      Object.assign(slider, { min, max, step: 0.1, value: lag ?? min });
+    } else Object.assign(slider, { min: 0.05, max: 0.95, step: 0.05, value: threshold ?? 0.5 });
+    if (chosen) slider.value = chosen.split("=")[1];
     this.show();
-  }
-
-  get threshold() {
-    const value = +this.parts.slider.value;
-    return this.lags.length ? 1 / (1 + Math.exp(-this.between(value, lag, odds))) : value;
-  }
-
-  /** From one column of lags to the other, on the line between the two points around a value. */
-  between(value, from, to) {
-    const after = this.lags.findIndex((point) => from(point) >= value);
-    if (after < 0) return to(this.lags.at(-1));
-    if (after === 0) return to(this.lags[0]);
-    const [low, high] = [this.lags[after - 1], this.lags[after]];
-    const share = (value - from(low)) / (from(high) - from(low));
-    return to(low) + share * (to(high) - to(low));
   }
 
   measure(sentence) {
@@ -56,17 +45,15 @@ export class Delay {
   show() {
     const { slider, value, measured } = this.parts;
     const chosen = +slider.value;
-    const says = this.lags.length
-      ? text("delayWords", { n: number(chosen, 1) })
-      : text("delayThreshold", { n: number(100 * chosen) + "%" });
+    const says =
+      this.unit === "lag"
+        ? text("delayWords", { n: number(chosen, 1) })
+        : text("delayThreshold", { n: number(100 * chosen) + "%" });
     value.textContent = says;
     slider.setAttribute("aria-valuetext", says);
     const { words, seconds } = this.found.mean;
-    const values = { words: words === null ? "" : number(words, 1), seconds: number(seconds ?? 0, 1) };
-    const key = words === null ? "notMeasured" : seconds === null ? "measured" : "measuredSeconds";
-    measured.textContent = text(key, values);
+    const values = { words: number(words ?? 0, 1), seconds: number(seconds ?? 0, 1) };
+    const key = seconds === null ? "measured" : "measuredSeconds";
+    measured.textContent = words === null ? "" : text(key, values);
   }
 }
-
-const odds = ([threshold]) => logOdds(threshold);
-const lag = ([, words]) => words;

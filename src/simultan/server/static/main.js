@@ -1,16 +1,18 @@
 // The page: what is typed, pasted, played or spoken goes to the stream; what comes back is shown.
 
+import { announce } from "./announce.js";
 import { Captions } from "./broadcast.js";
 import { Delay } from "./delay.js";
 import { showPlayer, takeFiles } from "./files.js";
 import { lagging } from "./latency.js";
 import { takeLooks } from "./look.js";
+import { showLanguages, showLayers, showOverlay } from "./model.js";
 import { hideNotice, showNotice, showState } from "./notice.js";
-import { layerColour, PathFigure } from "./path.js";
+import { PathFigure } from "./path.js";
 import { Sheet } from "./sheet.js";
 import { canListen, Speech } from "./speech.js";
 import { Stream } from "./stream.js";
-import { currentLanguage, number, showTexts, text } from "./strings.js";
+import { number, showTexts, text } from "./strings.js";
 import { offer } from "./takeaway.js";
 import { tieOfSource, tieOfWrite } from "./tie.js";
 import { Transcript } from "./transcript.js";
@@ -69,56 +71,12 @@ function showCounts({ waiting, behind }) {
   figure.draw();
 }
 
-function languageName(code) {
-  try {
-    return new Intl.DisplayNames([currentLanguage()], { type: "language" }).of(code);
-  } catch {
-    return code; // no language tag
-  }
-}
-
 function showModel() {
-  const [from, to] = model.pair.split("-");
-  const known = Boolean(from && to);
-  sheet.languages = [from ?? "", to ?? ""];
+  sheet.languages = showLanguages(model.pair);
   [parts.source.lang, parts.target.lang] = sheet.languages;
-  captions.lang = to ?? "";
-  const names = known ? [languageName(from), languageName(to)] : [];
-  $("pair").textContent = known ? text("pair", { from: names[0], to: names[1] }) : model.pair;
-  $("source-title").textContent = names[0] ?? text("source");
-  $("target-title").textContent = names[1] ?? text("target");
-  const items = Array.from({ length: model.layers }, (_, layer) => {
-    const item = document.createElement("li");
-    const dot = document.createElement("i");
-    dot.style.background = layerColour(layer, model.layers);
-    item.append(dot, text("layer", { n: layer + 1 }));
-    return item;
-  });
-  $("legend").replaceChildren(...items);
-  $("figure-hint").textContent = text("figureHint", { layers: model.layers, heads: model.heads });
-}
-
-/** Where captions only are to be had; without a channel, in this browser alone. */
-function showOverlay() {
-  const address = new URL(model.channel ? `overlay?channel=${model.channel}` : "overlay", location.href);
-  if (model.channel && stream.token) address.hash = new URLSearchParams({ token: stream.token });
-  $("overlay").href = address.href;
-  $("copy-overlay").hidden = !model.channel;
-}
-
-// A screen reader hears phrases, not single words.
-let unspoken = [];
-let speaking = null;
-function announce(said) {
-  unspoken.push(said);
-  speaking ??= setTimeout(() => {
-    const line = document.createElement("p");
-    line.textContent = unspoken.join(" ");
-    $("spoken").append(line);
-    if ($("spoken").childElementCount > 20) $("spoken").firstElementChild.remove();
-    unspoken = [];
-    speaking = null;
-  }, 1_000);
+  captions.lang = sheet.languages[1];
+  showLayers(model);
+  showOverlay(model);
 }
 
 // --- the stream ---
@@ -127,8 +85,7 @@ const stream = new Stream(new URL("ws", location.href).href.replace(/^http/, "ws
   onStarted(started) {
     model = started;
     showModel();
-    showOverlay();
-    delay.scale({ ...started, threshold: stream.decoding ?? started.threshold });
+    delay.scale(started, stream.decoding);
     if (document.activeElement === document.body) $("typing").focus();
     keep();
   },
@@ -329,7 +286,6 @@ function restore() {
 /** Everything that depends on the language of the page. */
 function showAll() {
   showModel();
-  showOverlay();
   showSpeech();
   showPlayer(player);
   showState(stream.state, {}, {});

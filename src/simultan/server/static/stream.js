@@ -5,6 +5,7 @@ const RETRY = [300, 1_000, 2_000, 4_000, 8_000]; // ms between attempts
 const DEAD = 10_000; // ms without an answer to what was sent: the connection is dead
 const STALLED = 3_000; // ms without an acknowledgement: the person is told
 const PING = 20_000; // ms of silence
+const QUIET = 60_000; // ms in which nothing is said: the session ends, the next word begins another
 const ACK_EVERY = 50;
 const CHUNK = 200; // words in a message
 const UNHEARD = 400; // words that are sent ahead of those the server has heard
@@ -33,6 +34,8 @@ export class Stream {
     this.ended = 0; // source words of this session in sentences that are over
     this.attempt = 0;
     this.reason = null; // why there is no connection, if the server has said so
+    this.stopped = false; // until the person does something about it
+    this.spoke = performance.now();
     this.forget();
   }
 
@@ -48,7 +51,6 @@ export class Stream {
     this.number = 0; // of our own messages
     this.outbox = []; // numbered messages the server has not acknowledged
     this.since = null; // the moment since when it has acknowledged nothing
-    this.finishing = false;
     this.limits = { queue: 100, message: 16_000 };
     this.startedAt = 0;
   }
@@ -75,29 +77,30 @@ export class Stream {
 
   /** Forget the open sentence, and what follows it: the page will say it again. */
   rewind() {
-    this.drop(1000);
-    this.forget();
     this.items = [];
-    this.set("ready");
+    this.rest();
   }
 
+  /** "lag=4" and the like, from the next word on. */
   setDecoding(decoding) {
     this.decoding = decoding;
-    if (this.session && !this.finishing) this.post({ type: "threshold", value: decoding });
+    if (this.session) this.post({ type: "decoding", value: decoding });
   }
 
   /** Nothing is said; `base` words of the page are not this stream's any more. */
   restart(base = 0) {
     this.drop(1000);
     clearTimeout(this.timer);
+    this.timer = null;
     this.reset();
     this.base = base;
     this.set("ready");
   }
 
   wake() {
-    if (!this.socket && !this.timer && !GIVE_UP.has(this.reason)) this.connect();
-    else this.flush();
+    this.spoke = performance.now();
+    if (this.socket) this.flush();
+    else if (!this.timer && !this.stopped) this.connect();
   }
 
   // --- the connection ---
@@ -106,6 +109,7 @@ export class Stream {
     this.drop();
     clearTimeout(this.timer);
     this.timer = null;
+    this.stopped = false;
     if (!this.reason) this.set(this.session || this.attempt ? "reconnecting" : "connecting");
     const socket = new WebSocket(this.url);
     this.socket = socket;
@@ -117,7 +121,7 @@ export class Stream {
       if (this.session) start.resume = { session: this.session, last: this.last };
       else {
         start.channel = this.channel;
-        if (this.decoding !== null) start.threshold = this.decoding;
+        if (this.decoding !== null) start.decoding = this.decoding;
       }
       if (this.token) start.token = this.token;
       socket.send(JSON.stringify(start));
@@ -149,6 +153,7 @@ export class Stream {
   watch() {
     if (!this.open) return;
     const now = performance.now();
+    if (!this.items.length && !this.outbox.length && now - this.spoke > QUIET) return this.rest();
     const waited = this.since === null ? 0 : now - this.since;
     if (now - this.seen > PING + DEAD || waited > DEAD) {
       this.drop();
@@ -157,6 +162,7 @@ export class Stream {
       this.set("stalled");
       this.send({ type: "ping", seq: 0 });
     } else if (now - this.seen > PING) this.send({ type: "ping", seq: 0 });
+    return undefined;
   }
 
   set(state, detail = {}) {
@@ -199,8 +205,18 @@ export class Stream {
     this.since = this.outbox.length ? performance.now() : null;
     for (const held of this.outbox) this.send(held);
     this.onStarted(message);
-    this.set("live");
-    this.flush();
+    if (this.session && !this.items.length && !message.resumed) this.rest();
+    else {
+      this.set("live");
+      this.flush();
+    }
+  }
+
+  /** Nothing is open: the page holds no place until something is said. */
+  rest() {
+    this.drop(1000);
+    this.forget();
+    this.set("ready");
   }
 
   on_write(message) {
@@ -223,27 +239,11 @@ export class Stream {
     let words = message.words - this.ended;
     let cut = 0;
     while (words > 0 && cut < this.next) if (this.items[cut++] !== null) words--;
-    if (cut < this.next && this.items[cut] === null && !this.finishing) cut++;
+    if (cut < this.next && this.items[cut] === null) cut++;
     this.items.splice(0, cut);
     this.next -= cut;
     this.ended = message.words;
     this.onEnd(this.base + message.words);
-  }
-
-  on_finished(message) {
-    this.hear(message.stats.words);
-    this.finish();
-    this.drop(1000);
-    if (this.items.length) this.connect();
-    else this.set("ready");
-  }
-
-  /** Everything that was sent is translated. */
-  finish() {
-    this.items.splice(0, this.next);
-    this.ended = this.sent;
-    this.onEnd(this.base + this.ended);
-    this.forget();
   }
 
   on_going_away() {
@@ -255,12 +255,15 @@ export class Stream {
     this.drop();
     if (code === "replaced" || GIVE_UP.has(code)) {
       if (fatal) this.forget();
-      this.reason = code;
+      this.stopped = true;
       this.set(code === "replaced" ? "replaced" : "refused", { code, message });
       return;
     }
     if (code === "idle") {
-      this.finish();
+      this.items = this.items.slice(this.next); // what was sent is translated as far as it can be
+      this.ended = this.sent;
+      this.onEnd(this.base + this.ended);
+      this.forget();
       if (!this.items.length) return this.set("idle");
     } else if (code !== "busy") this.onState("error", { code, message });
     this.reason = code === "busy" ? "busy" : null;
@@ -284,13 +287,11 @@ export class Stream {
   /** As many words as the server has room for. */
   flush() {
     const most = Math.min(this.limits.queue, UNHEARD);
-    while (this.open && !this.finishing && this.next < this.items.length) {
+    while (this.open && this.next < this.items.length) {
       if (this.items[this.next] === null) {
         this.next++;
-        if (!this.sent) continue;
-        this.finishing = true;
-        this.post({ type: "finish" });
-        return;
+        this.post({ type: "end-sentence" });
+        continue;
       }
       const room = Math.min(CHUNK, most - (this.sent - this.heard));
       if (room <= 0) return;
@@ -322,11 +323,11 @@ export class Stream {
   // --- across a reload ---
 
   save() {
-    const { session, last, number, outbox, sent, heard, finishing, limits, startedAt } = this;
+    const { session, last, number, outbox, sent, heard, limits, startedAt } = this;
     const { items, next, base, ended, decoding, token } = this;
     return {
-      session, last, number, outbox, sent, heard, finishing, limits, startedAt, items, next, base,
-      ended, decoding, token,
+      session, last, number, outbox, sent, heard, limits, startedAt, items, next, base, ended,
+      decoding, token,
     };
   }
 

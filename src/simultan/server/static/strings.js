@@ -71,7 +71,6 @@ const TABLE = {
   delayThreshold: ["waits until {n} sure", "wartet bis {n} Sicherheit"],
   measured: ["measured: {words} words", "gemessen: {words} Wörter"],
   measuredSeconds: ["measured: {words} words, {seconds} s", "gemessen: {words} Wörter, {seconds} s"],
-  notMeasured: ["", ""],
   figure: ["How it decided", "Wie es entschieden hat"],
   layers: ["Layers", "Schichten"],
   layer: ["Layer {n}", "Schicht {n}"],
