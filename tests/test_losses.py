@@ -18,6 +18,7 @@ from simultan.data.batching import Batch
 class Output:
     hidden: Tensor
     delays: Tensor | None
+    hard: Tensor | None = None
 
 
 class Fixed(nn.Module):
@@ -186,10 +187,41 @@ def test_total_weighs_each_term_once():
     found = losses.total(sums, sums.tokens, sums.sentences, config)
     translation, latency = 10 / 5 + 7.0 * 3 / 5, 0.5 * 6 / 2 + 0.25 * 4 / 2
     torch.testing.assert_close(found, torch.tensor(translation + latency))
-    ramp = losses.ramp(config, 4)
-    found = losses.total(sums, sums.tokens, sums.sentences, config, ramp)
+    weights = losses.latency_weights(config, 4)
+    found = losses.total(sums, sums.tokens, sums.sentences, config, weights)
     torch.testing.assert_close(found, torch.tensor(translation + 0.4 * latency))
-    assert losses.ramp(config, 11) == losses.ramp(LossConfig(), 1) == 1
+    assert losses.latency_weights(config, 11) == losses.latency_weights(config) == (0.5, 0.25)
+    assert losses.latency_weights(replace(config, ramp=0), 1) == (0.5, 0.25)
+
+
+def test_the_papers_scale_weighs_latency_against_the_nll_of_a_sentence():
+    sums = losses.LossTerms(*torch.tensor([8.0, 10.0, 0.0, 6.0, 4.0, 5.0, 2.0]))
+    config = LossConfig(lambda_avg=0.5, lambda_var=0.25, scale="sentence")
+    found = losses.total(sums, sums.tokens, sums.sentences, config)
+    nll_of_a_sentence, tokens_of_a_sentence = 10 / 2, 5 / 2
+    wanted = (nll_of_a_sentence + 0.5 * 6 / 2 + 0.25 * 4 / 2) / tokens_of_a_sentence
+    torch.testing.assert_close(found, torch.tensor(wanted))
+
+
+def test_latency_of_the_hard_rows_alone():
+    """It is the mean over these rows, counted for as many sentences as there are."""
+    batch = make_batch([4, 6, 5], [3, 5, 4])
+    hidden, delays = torch.randn(3, 5, 4), torch.rand(3, 2, 3, 5) * 4 + 1
+    delays.requires_grad_()
+    model = Fixed(hidden, delays)
+    model.output.hard = torch.tensor([True, False, True])
+    found = losses.terms(model, batch, LossConfig(on_hard=True))
+    rows = [0, 2]
+    few = Batch(*(t[rows] for t in vars(batch).values()))
+    wanted = losses.terms(Fixed(hidden[rows], delays[rows]), few, LossConfig())
+    torch.testing.assert_close(found.latency_average / 3, wanted.latency_average / 2)
+    torch.testing.assert_close(found.latency_variance / 3, wanted.latency_variance / 2)
+    (gradient,) = torch.autograd.grad(found.latency_average + found.latency_variance, delays)
+    assert not gradient[1].any()
+    assert gradient[0].any()
+    model.output.hard = torch.zeros(3, dtype=torch.bool)
+    nothing = losses.terms(model, batch, LossConfig(on_hard=True))
+    assert (nothing.latency_average, nothing.latency_variance) == (0, 0)
 
 
 @pytest.mark.parametrize("chunk", [3, 2048])

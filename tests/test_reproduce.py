@@ -14,6 +14,10 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from simultan.reproduce import experiment, plan, record, workers
+from simultan.reproduce.deadline import Deadline
+from simultan.reproduce.experiment import Options, reproduce
+from simultan.reproduce.plan import Point
 from typer.testing import CliRunner
 
 from simultan import cli
@@ -21,10 +25,6 @@ from simultan.config import ConfigError
 from simultan.data.corpus import prepare
 from simultan.data.sources import TextPair
 from simultan.data.toy import write_toy
-from simultan.reproduce import experiment, plan, record, workers
-from simultan.reproduce.deadline import Deadline
-from simultan.reproduce.experiment import Options, reproduce
-from simultan.reproduce.plan import Point
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "experiments" / "mma2020"

@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tables import NOT_RUN, OFFLINE, Row, rows_of
 
+from experiments.harness.plan import Plan
 from simultan.latency import METRICS
-from simultan.reproduce.plan import Plan
 
 # Okabe and Ito's colours, told apart by colour-blind eyes
 BLUE, ORANGE, GREEN, PINK, AMBER, SKY = (

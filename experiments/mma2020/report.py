@@ -17,8 +17,8 @@ sys.path.insert(0, str(HERE))
 import figures  # noqa: E402
 import tables  # noqa: E402
 
-from simultan.reproduce import plan as plans  # noqa: E402
-from simultan.reproduce.plan import Plan  # noqa: E402
+from experiments.harness import plan as plans  # noqa: E402
+from experiments.harness.plan import Plan  # noqa: E402
 
 Results = dict[str, dict[str, Any]]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.harness.plan import Group, Plan, PlannedRun
 from simultan.latency import METRICS
-from simultan.reproduce.plan import Group, Plan, PlannedRun
 
 NOT_RUN = "not yet run"
 OFFLINE = ("modern-offline", "modern-offline-mixed")  # of part two, greedy
@@ -115,7 +115,7 @@ def part(number_: int, plan: Plan, results: dict[str, dict[str, Any]]) -> str:
         text += f"### {group.title}\n\n"
         if group.claim:
             text += f"{'The paper' if number_ == 1 else 'Here'}: {group.claim}.\n\n"
-        text += f"    simultan reproduce {plan.name} --only {group.name} --data FOLDER\n\n"
+        text += f"    experiments.harness {plan.name} --only {group.name} --data FOLDER\n\n"
         text += group_table(group, plan, results) + "\n"
     return text
 

@@ -44,6 +44,7 @@ __all__ = [
     "point",
     "restore",
     "save",
+    "selects",
     "weights_of",
 ]
 
@@ -197,7 +198,7 @@ def initialise(
     _same_vocabularies(codec, load_codec(folder), str(folder))
     fresh = sorted(wanted.keys() - weights.keys())
     unused = sorted(weights.keys() - wanted.keys())
-    _refuse(str(folder), "has no weight", [name for name in fresh if not _selects(name)])
+    _refuse(str(folder), "has no weight", [name for name in fresh if not selects(name)])
     _refuse(str(folder), "has an unknown weight", [name for name in unused if not _soft(name)])
     shared = {name: value for name, value in weights.items() if name in wanted}
     _copy({name: wanted[name] for name in shared}, shared, str(folder))
@@ -218,7 +219,7 @@ def _header() -> str:
     return f'format = {configuration.FORMAT}\nneeds = "{configuration.NEEDS}"\n\n'
 
 
-def _selects(name: str) -> bool:
+def selects(name: str) -> bool:
     """A weight that decides where to stop."""
     return any(part.startswith(("select_", "energy_")) for part in name.split("."))
 

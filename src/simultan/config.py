@@ -119,6 +119,8 @@ class LossConfig:
     lambda_var: Amount = 0.0  # larger keeps heads together: mma-h, mma-il
     ramp: CountOrNone = 0  # updates over which both weights rise from 0
     rdrop: Amount = 0.0  # weight of the divergence of two passes with other dropout; 0: one pass
+    scale: Literal["token", "sentence"] = "token"  # NLL that lambdas stand beside; paper: sentence
+    on_hard: bool = False  # latency terms of the hard rows alone (policy.hard): what streams
 
 
 @dataclass(frozen=True)
@@ -138,10 +140,10 @@ class TrainConfig:
     compile: bool = False  # on a GPU: compile layers and record updates
     seed: int = 1  # of weights, batches and dropout
     init_from: str = ""  # an offline model's folder, whose weights this one starts with
-    init_select: Literal["fresh", "attended"] = (
-        "fresh"  # how a learned selection starts: at random,
-    )
-    # or as that offline model attends to the source
+    # how a learned selection starts: at random, as that offline model attends to the source, or so
+    # and with a bias of each head that makes it follow the diagonal of one batch
+    init_select: Literal["fresh", "attended", "calibrated"] = "fresh"
+    select_lr: Amount = 1.0  # times the rate, for the weights that select
     log_every: Count = 50  # updates between two reports
     save_every: Count = 1_000  # updates between two checkpoints
     validate_every: CountOrNone = 1_000  # updates between two validations; 0: never
@@ -178,6 +180,10 @@ class Config:
             raise ConfigError("policy.k = []: wait-k needs at least one value")
         if model.word_dropout and model.architecture == "recurrent":
             raise ConfigError("model.word_dropout is there for the transformer only")
+        if self.loss.on_hard and not policy.hard:
+            raise ConfigError("loss.on_hard needs hard rows: set policy.hard, too")
+        if self.train.init_select == "calibrated" and policy.energy_bias is None:
+            raise ConfigError('train.init_select = "calibrated" needs policy.energy_bias')
         if self.train.init_select != "fresh" and policy.name not in ("mma-h", "mma-il"):
             raise ConfigError(
                 f"train.init_select = {self.train.init_select!r} is for mma-h and mma-il, where"

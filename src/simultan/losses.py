@@ -1,5 +1,8 @@
 """The training objective: L = NLL per token + lambda_avg L_avg + lambda_var L_var [+ rdrop D].
 
+With scale "sentence", the paper's: NLL per sentence + lambda_avg L_avg + lambda_var L_var, and all
+of it divided by the mean number of target tokens of a sentence, so that NLL keeps its size.
+
 L_avg is DAL(g^W) with g_i^W = sum_lh softmax_lh(g_i^lh) g_i^lh, one per sentence; L_var is the
 variance of g_i^lh over layers and heads, averaged over the target tokens of a sentence. Both are
 averaged over sentences. D, R-Drop's, is the divergence per token of two passes over the same
@@ -10,6 +13,7 @@ count.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import NamedTuple, Protocol
 
@@ -28,8 +32,8 @@ __all__ = [
     "counts",
     "divergence",
     "head_variance",
+    "latency_weights",
     "measure",
-    "ramp",
     "target_losses",
     "terms",
     "total",
@@ -48,6 +52,9 @@ class Output(Protocol):
 
     @property
     def delays(self) -> Tensor | None: ...  # [B, L, H, T]
+
+    @property
+    def hard(self) -> Tensor | None: ...  # [B] rows with the stops of a stream
 
 
 class Translator(Protocol):
@@ -133,14 +140,13 @@ def _keep(lengths: Tensor, size: int) -> Tensor:
     return torch.arange(size, device=lengths.device) < lengths[:, None]  # [B, T]
 
 
-def terms(model: Translator, batch: Batch, config: LossConfig) -> LossTerms:
-    """All terms of one batch."""
-    output = model(twice(batch) if config.rdrop else batch)
-    return measure(model, output.hidden, output.delays, batch, config)
-
-
 def measure(
-    model: Translator, hidden: Tensor, delays: Tensor | None, batch: Batch, config: LossConfig
+    model: Translator,
+    hidden: Tensor,
+    delays: Tensor | None,
+    hard: Tensor | None,
+    batch: Batch,
+    config: LossConfig,
 ) -> LossTerms:
     """The terms of a model's output; a policy without expected delays has no latency terms.
 
@@ -157,10 +163,28 @@ def measure(
         source, target = (
             lengths.repeat(passes) for lengths in (batch.source_lengths, batch.target_lengths)
         )
-        average = weighted_average_latency(delays, source, target) / passes
-        variance = head_variance(delays, target) / passes
+        share: Tensor | float = 1.0 / passes
+        if config.on_hard and hard is not None:
+            # Hard rows stand for all: what other rows count is made up for by theirs.
+            real = target > 0
+            share = share * real.sum() / (hard & real).sum().clamp(min=1)
+            delays = torch.where(hard[:, None, None, None], delays, 0.0)
+            target = torch.where(hard, target, 0)
+        average = weighted_average_latency(delays, source, target) * share
+        variance = head_variance(delays, target) * share
     tokens, sentences = counts(batch)
     return LossTerms(nll, smooth, apart, average, variance, tokens, sentences)
+
+
+def terms(
+    model: Translator,
+    batch: Batch,
+    config: LossConfig,
+    measure: Callable[..., LossTerms] = measure,  # or the same, compiled
+) -> LossTerms:
+    """All terms of one batch."""
+    output = model(twice(batch) if config.rdrop else batch)
+    return measure(model, output.hidden, output.delays, output.hard, batch, config)
 
 
 def twice(batch: Batch) -> Batch:
@@ -173,9 +197,10 @@ def counts(batch: Batch) -> tuple[Tensor, Tensor]:
     return batch.target_lengths.sum(), (batch.target_lengths > 0).sum()
 
 
-def ramp(config: LossConfig, update: int) -> float:
-    """How much of the latency weights counts at an update, from 1."""
-    return min(1.0, update / config.ramp) if config.ramp else 1.0
+def latency_weights(config: LossConfig, update: int | None = None) -> tuple[float, float]:
+    """lambda_avg and lambda_var as they count at an update, from 1; None: after the ramp."""
+    rise = min(1.0, update / config.ramp) if config.ramp and update is not None else 1.0
+    return rise * config.lambda_avg, rise * config.lambda_var
 
 
 def total(
@@ -183,8 +208,13 @@ def total(
     tokens: Tensor,
     sentences: Tensor,
     config: LossConfig,
-    ramp: Tensor | float = 1.0,
+    weights: Sequence[float | Tensor] | Tensor | None = None,
 ) -> Tensor:
-    """The objective, given how many tokens and sentences the whole update holds."""
-    latency = config.lambda_avg * sums.latency_average + config.lambda_var * sums.latency_variance
-    return (sums.smooth + config.rdrop * sums.divergence) / tokens + ramp * latency / sentences
+    """The objective, given how many tokens and sentences the whole update holds.
+
+    weights: of the latency terms, as latency_weights() gives them; None: those after the ramp.
+    """
+    average, variance = latency_weights(config) if weights is None else weights
+    latency = average * sums.latency_average + variance * sums.latency_variance
+    counted = tokens if config.scale == "sentence" else sentences
+    return (sums.smooth + config.rdrop * sums.divergence) / tokens + latency / counted

@@ -41,10 +41,10 @@ def test_one_compilation_serves_all_shapes(policy: str, monkeypatch: pytest.Monk
     config = Config(model=SHAPE, policy=PolicyConfig(name=policy, hard=0.5), loss=loss)  # type: ignore[arg-type]
     torch._dynamo.reset()
     objective = Objective(build(config, 20, 20), loss, True, torch.device("cpu")).train()
-    counts, ramp = torch.tensor([10, 3]), torch.ones(())
+    counts, weights = torch.tensor([10, 3]), torch.ones(2)
     with torch._dynamo.config.patch(error_on_recompile=True):
         for rows, source, target in SHAPES:
-            total, _ = objective(draw(rows, source, target), counts, ramp)
+            total, _ = objective(draw(rows, source, target), counts, weights)
             assert total.isfinite()
 
 
@@ -52,13 +52,13 @@ def test_one_compilation_serves_all_shapes(policy: str, monkeypatch: pytest.Monk
 def test_an_update_never_asks_the_device(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU records updates, which it refuses where the host reads a value; so does "meta"."""
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)  # knows no "meta"
-    loss = LossConfig(lambda_avg=0.1, lambda_var=0.1)
+    loss = LossConfig(lambda_avg=0.1, lambda_var=0.1, on_hard=policy.startswith("mma"))
     chosen = PolicyConfig(name=policy, hard=0.5, spread=4.0, k=(1, 3, 5))  # type: ignore[arg-type]
     config = Config(model=SHAPE, policy=chosen, loss=loss)
     with torch.device("meta"):
         model = build(config, 20, 20).to("meta").train()
         objective = Objective(model, loss, False, torch.device("meta"))
         batch = draw(4, 8, 6)
-        total, _ = objective(batch, torch.tensor([10, 3]), torch.ones(()))
+        total, _ = objective(batch, torch.tensor([10, 3]), torch.ones(2))
     total.backward()
     assert total.is_meta

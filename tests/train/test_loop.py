@@ -32,7 +32,7 @@ from simultan.data.shards import Corpus
 from simultan.data.sources import TextPair
 from simultan.data.toy import write_toy
 from simultan.model import build
-from simultan.train import loop, step
+from simultan.train import calibration, loop, step
 from simultan.train.distributed import World
 
 CONFIG = Config(
@@ -167,7 +167,8 @@ def test_sigterm_saves_and_stops(moment, tmp_path, unbroken, monkeypatch):
     monkeypatch.undo()
     assert fit(CONFIG, tmp_path / "run").finished
     assert_same(tmp_path / "run" / "final", unbroken / "final")
-    seen = [{k: v for k, v in r.items() if k != "tokens_per_second"} for r in metrics(unbroken)]
+    clocks = {"tokens_per_second", "seconds"}
+    seen = [{k: v for k, v in r.items() if k not in clocks} for r in metrics(unbroken)]
     for record, wanted in zip(metrics(tmp_path / "run"), seen, strict=True):
         assert {k: record[k] for k in wanted} == wanted
 
@@ -307,6 +308,60 @@ def test_it_starts_from_an_offline_model(tmp_path):
         assert torch.equal(found[name], value)
     with pytest.raises(OSError, match="nowhere is not a model folder"):
         fit(with_train(still, init_from="nowhere"), tmp_path / "other")
+
+
+def test_a_kept_step_trains_as_a_new_one(tmp_path, unbroken):
+    """Weights, moments and the latency weights are the new run's; code and memory the old one's."""
+    pool = step.StepPool()
+    other = replace(CONFIG, loss=replace(CONFIG.loss, lambda_avg=0.7, ramp=5))
+    fit(with_train(other, seed=5, lr=0.01, updates=5), tmp_path / "before", pool=pool)
+    (kept,) = pool._kept.values()
+    fit(CONFIG, tmp_path / "run", pool=pool)
+    assert list(pool._kept.values()) == [kept]
+    assert_same(tmp_path / "run" / "final", unbroken / "final")
+    fit(with_train(clip=1.0, updates=2), tmp_path / "clipped", pool=pool)
+    assert len(pool._kept) == 2
+
+
+def test_it_stops_when_it_is_told_to(tmp_path, unbroken):
+    questions = []
+
+    def stop() -> bool:
+        questions.append(1)
+        return len(questions) > 4
+
+    outcome = fit(CONFIG, tmp_path / "run", stop=stop)
+    assert not outcome.finished
+    assert outcome.update < 6
+    assert fit(CONFIG, tmp_path / "run").finished
+    assert_same(tmp_path / "run" / "final", unbroken / "final")
+
+
+def test_heads_start_as_the_offline_model_attends_with_a_bias_of_their_own(tmp_path, corpus):
+    offline = replace(with_train(updates=2), policy=PolicyConfig("offline"))
+    fit(offline, tmp_path / "offline")
+    start = str(tmp_path / "offline" / "final")
+    still = with_train(updates=1, lr=0.0, warmup_init_lr=0.0, init_from=start)
+    fit(with_train(still, init_select="calibrated"), tmp_path / "run")
+    found, old = weights(tmp_path / "run" / "final"), weights(tmp_path / "offline" / "final")
+    assert torch.equal(
+        found["decoder.0.cross.select_key.weight"], old["decoder.0.cross.key.weight"]
+    )
+    model, config, _ = checkpoint.load_model(tmp_path / "run" / "final")
+    batches = Batches(Corpus(corpus), config.data, seed=config.train.seed, prefetch=0)
+    batch = batches.assemble(batches.plan(0), 0)
+    delays = model(batch).delays  # [B, L, H, T]
+    index = torch.arange(1, batch.target.shape[1] + 1)
+    keep = index <= batch.target_lengths[:, None]
+    source = batch.source_lengths[:, None].float()
+    diagonal = index * source / batch.target_lengths[:, None] + calibration.LAG
+    wanted = torch.minimum(diagonal, source)[keep].mean()
+    means = torch.stack([d[keep] for d in delays.flatten(1, 2).unbind(1)], -1).mean(0)
+    torch.testing.assert_close(means, wanted.expand_as(means), rtol=1e-3, atol=1e-3)
+    # a start that selects already keeps its selection
+    again = with_train(still, init_from=str(tmp_path / "run" / "final"), init_select="calibrated")
+    fit(again, tmp_path / "again")
+    assert_same(tmp_path / "again" / "final", tmp_path / "run" / "final")
 
 
 # ---- several processes

@@ -92,6 +92,15 @@ def test_weight_decay_leaves_vectors_alone():
     ]
 
 
+def test_weights_that_select_have_their_own_rate():
+    model = nn.ModuleDict({"select_query": nn.Linear(2, 2), "query": nn.Linear(2, 2)})
+    optimizer = optim.build(model, TrainConfig(select_lr=5.0))
+    optim.set_rate(optimizer, 0.01)
+    rates = {id(p): float(g["lr"]) for g in optimizer.param_groups for p in g["params"]}
+    assert [rates[id(p)] for p in model["select_query"].parameters()] == pytest.approx([0.05] * 2)
+    assert [rates[id(p)] for p in model["query"].parameters()] == pytest.approx([0.01] * 2)
+
+
 def test_loading_brings_the_moments_and_nothing_else():
     model = nn.Linear(3, 2)
     saved, fresh = (optim.build(model, TrainConfig(betas=(b, 0.98))) for b in (0.5, 0.9))

@@ -13,7 +13,8 @@ from simultan.config import Config
 from simultan.data.corpus import prepare
 from simultan.data.sources import TextPair
 from simultan.data.toy import write_toy
-from simultan.train.loop import evaluate_model, fit
+from simultan.train.loop import fit
+from simultan.train.validation import evaluate_model
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "toy"
 POLICIES = ["offline", "wait-k", "mma-il", "mma-h", "milk", "mocha", "hard"]

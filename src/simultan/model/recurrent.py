@@ -95,14 +95,13 @@ class Recurrent(TranslationModel):
         inputs = F.pad(batch.target[:, :-1], (1, 0), value=BOS)
         x, _ = self.decoder(self.dropout(self.scale * self.target_embedding(inputs)))
         x = self.dropout(x)
-        stops = self.fixed_stops(batch)
+        stops, chance = self.fixed_stops(batch), self.chance(batch)
         if stops is not None:
             context, delays = self.cross.forward_fixed(x, memory, stops), None
         else:
-            chance = self.chance(batch)
             context, alpha = self.cross(x, memory, batch.source_lengths, None, chance)
             delays = self.expected_delays([alpha])
-        return ModelOutput(self.dropout(self.look_at(0, x, context)), delays)
+        return ModelOutput(self.dropout(self.look_at(0, x, context)), delays, chance.hard)
 
     def repeated_parts(self) -> list[nn.Module]:
         return []  # the LSTMs are library kernels already

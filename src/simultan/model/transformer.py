@@ -260,7 +260,7 @@ class Transformer(TranslationModel):
             x, alpha = layer(x, memory, batch.source_lengths, alpha, stops, chance)
             if alpha is not None and layer.cross.selecting_heads:
                 alphas.append(alpha)
-        return ModelOutput(self.decoder_norm(x), self.expected_delays(alphas))
+        return ModelOutput(self.decoder_norm(x), self.expected_delays(alphas), chance.hard)
 
     def repeated_parts(self) -> list[nn.Module]:
         return [*self.encoder_layers, *self.decoder_layers]

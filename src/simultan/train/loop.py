@@ -28,13 +28,15 @@ from simultan.data.codec import Codec
 from simultan.data.shards import Corpus
 from simultan.latency import find_metric
 from simultan.model import TranslationModel
-from simultan.train import optim
+from simultan.train import artifacts, optim
+from simultan.train.calibration import calibrate
 from simultan.train.distributed import World, gather, load_optimizer
 from simultan.train.folder import RunFolder
 from simultan.train.journal import Journal
-from simultan.train.step import NEVER, Step
+from simultan.train.step import NEVER, StepPool
+from simultan.train.validation import evaluate_model
 
-__all__ = ["NonFiniteLossError", "Outcome", "Validate", "evaluate_model", "fit"]
+__all__ = ["NonFiniteLossError", "Outcome", "Validate", "fit"]
 
 Validate = Callable[[TranslationModel, Config, Codec], Mapping[str, float]]
 
@@ -60,15 +62,24 @@ def fit(
     tensorboard: bool = True,
     device: str | None = None,
     minutes: float = 0.0,
+    stop: Callable[[], bool] | None = None,
+    pool: StepPool | None = None,
+    compiled: str | Path | None = None,
 ) -> Outcome:
     """Train a recipe into a folder; goes on where a run with the same recipe stopped.
 
     With `minutes` the run ends by then, however fast the machine is: the rate begins its fall
-    (train.cooldown) early enough to be at 0 in time.
+    (train.cooldown) early enough to be at 0 in time. `stop` is asked after each update: once it is
+    true, the run saves a checkpoint and ends unfinished. `pool` keeps compiled and recorded code
+    for the next run in this process, `compiled` is a file that keeps compiled code for other
+    processes and machines: it is read if it is there, and written when the run ends.
     """
     find_metric(config.train.latency_metric)  # a wrong name is told before anything is written
-    deadline = time.perf_counter() + 60 * minutes if minutes else None
+    began = time.perf_counter()
+    deadline = began + 60 * minutes if minutes else None
     folder = RunFolder(Path(out))
+    if compiled is not None:
+        artifacts.load(compiled)
     with World.open(device) as world, _termination() as terminated:
         if not overwrite:
             folder.check(config)
@@ -78,12 +89,12 @@ def fit(
                 folder.clear()
             folder.create(config)
         world.wait()
-        return _train(Run(config, folder, world, validate, tensorboard, deadline), terminated)
-
-
-def _train(run: Run, terminated: Callable[[], bool]) -> Outcome:
-    with run:
-        return run.train(terminated)
+        run = Run(config, folder, world, validate, tensorboard, deadline, pool or StepPool(), began)
+        with run:
+            outcome = run.train(lambda: terminated() or (stop is not None and stop()))
+        if compiled is not None and world.first:
+            artifacts.save(compiled)
+        return outcome
 
 
 class Run:
@@ -96,37 +107,17 @@ class Run:
         world: World,
         validate: Validate | None,
         tensorboard: bool,
-        deadline: float | None = None,
+        deadline: float | None,
+        pool: StepPool,
+        began: float,
     ) -> None:
         self.config, self.folder, self.world = config, folder, world
-        self.deadline = deadline
+        self.deadline, self.began = deadline, began
         self.validate = validate or evaluate_model
         self.codec = checkpoint.load_codec(config.data.folder)
         seed(config.train.seed, 0, 0)
         sizes = len(self.codec.source_vocabulary), len(self.codec.target_vocabulary)
-        self.model = models.build(config, *sizes)
-        newest = folder.newest()
-        state: dict[str, Any] = {}
-        if newest is not None:
-            state = checkpoint.load_trainer(newest)
-            checkpoint.restore(self.model, checkpoint.load_weights(newest), str(newest))
-        elif config.train.init_from:
-            try:
-                checkpoint.initialise(
-                    self.model,
-                    config.train.init_from,
-                    self.codec,
-                    select_as_attended=config.train.init_select == "attended",
-                )
-            except FileNotFoundError as error:
-                raise FileNotFoundError(
-                    f"train.init_from: {error}; train that model first,"
-                    " or start from scratch with --set train.init_from="
-                ) from error
-        self.model.to(world.device)
-        self.step = Step(self.model, config, world)
-        self.update: int = state.get("update", 0)
-        self.step.end = min(state.get("end", config.train.updates), config.train.updates)
+        model = models.build(config, *sizes)
         self.batches = Batches(
             Corpus(config.data.folder),
             config.data,
@@ -134,6 +125,19 @@ class Run:
             rank=world.rank,
             world=world.size,
         )
+        newest = folder.newest()
+        state: dict[str, Any] = {}
+        if newest is not None:
+            state = checkpoint.load_trainer(newest)
+            checkpoint.restore(model, checkpoint.load_weights(newest), str(newest))
+        elif config.train.init_from:
+            self._initialise(model)
+        model.to(world.device)
+        # recorded updates know where an optimiser's moments lie: a resumed run brings its own
+        self.step = (StepPool() if state else pool).take(model, config, world)
+        self.model = self.step.model
+        self.update: int = state.get("update", 0)
+        self.step.end = min(state.get("end", config.train.updates), config.train.updates)
         if state:
             load_optimizer(self.step.optimizer, state["optimizer"])
             self.batches.resume(state["batches"])
@@ -145,6 +149,26 @@ class Run:
             if text := self.batches.describe_left_out():
                 self.journal.say(text)
         self._clock, self._pace, self._logged = time.perf_counter(), 0.0, self.update
+
+    def _initialise(self, model: TranslationModel) -> None:
+        """Start from the model of train.init_from."""
+        config = self.config.train
+        try:
+            fresh = checkpoint.initialise(
+                model,
+                config.init_from,
+                self.codec,
+                select_as_attended=config.init_select != "fresh",
+            )
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"train.init_from: {error}; train that model first,"
+                " or start from scratch with --set train.init_from="
+            ) from error
+        if config.init_select == "calibrated" and fresh:  # else its heads select already
+            model.to(self.world.device)
+            first = self.batches.assemble(self.batches.plan(0), 0)  # the same on every process
+            calibrate(model, first.to(self.world.device))
 
     def __enter__(self) -> Run:
         if self.journal is not None:
@@ -232,8 +256,8 @@ class Run:
         config = self.config.train
         sums = self.world.sum_over_ranks(self.step.sums.clone())
         values = losses.LossTerms(*sums.unbind())
-        ramp = losses.ramp(self.config.loss, self.update)
-        loss = losses.total(values, values.tokens, values.sentences, self.config.loss, ramp)
+        weights = losses.latency_weights(self.config.loss, self.update)
+        loss = losses.total(values, values.tokens, values.sentences, self.config.loss, weights)
         self.step.sums.zero_()
         now = time.perf_counter()
         if self.journal is not None:
@@ -249,6 +273,7 @@ class Run:
                 "lr": optim.learning_rate(config, self.update, self.step.end),
                 "gradient_norm": float(self.step.norm),
                 "tokens_per_second": tokens / (now - self._clock),
+                "seconds": now - self.began,
             }
             self.journal.note("train", self.update, record)
         self._pace = (now - self._clock) / (self.update - self._logged)
@@ -301,25 +326,6 @@ def seed(number: int, update: int, rank: int) -> None:
     torch.manual_seed(value)
     numpy.random.seed(value % 2**32)
     random.seed(value)
-
-
-def evaluate_model(model: TranslationModel, config: Config, codec: Codec) -> Mapping[str, float]:
-    """Quality and latency on the validation set, word by word as it would be spoken."""
-    from simultan.evaluation.evaluate import evaluate
-    from simultan.streaming.translator import Translator
-
-    sources, references = Corpus(config.data.folder, "valid").text()
-    every = max(1, len(sources) // (config.train.validate_sentences or len(sources)))
-    scores = evaluate(
-        Translator(model, config, codec),
-        sources[::every],  # all through the set, not one talk
-        references[::every],
-        rows=256 if next(model.parameters()).is_cuda else 32,
-        tokenized=codec.pipeline.name == "words",
-    )
-    found = {"BLEU": scores.bleu, "chrF": scores.chrf, "length_ratio": scores.length_ratio}
-    found |= {name.upper(): value for name, value in scores.latency.items()}
-    return {name: value for name, value in found.items() if value is not None}
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, AdamW, Optimizer
 
+from simultan.checkpoint import selects
 from simultan.config import TrainConfig
 
 __all__ = ["build", "clip", "gradient_norm", "learning_rate", "set_rate", "step"]
@@ -23,18 +24,24 @@ def learning_rate(config: TrainConfig, update: int, end: int | None = None) -> f
 
 def build(module: nn.Module, config: TrainConfig) -> Optimizer:
     """Adam, or AdamW on the matrices when there is weight decay; one fused kernel either way."""
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    # A tensor: the rate changes without a new graph where the step is captured.
-    lr = torch.zeros((), device=parameters[0].device)
-    graphs = lr.is_cuda  # the step count stays on the device
-    if not config.weight_decay:
-        return Adam(parameters, lr=lr, betas=config.betas, fused=True, capturable=graphs)
-    groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    groups = [g for g in groups if g["params"]]
-    return AdamW(groups, lr=lr, betas=config.betas, fused=True, capturable=graphs)
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            times = config.select_lr if selects(name) else 1.0
+            decay = config.weight_decay if parameter.ndim > 1 else 0.0
+            groups.setdefault((times, decay), []).append(parameter)
+    device = next(iter(groups.values()))[0].device
+    kind = AdamW if config.weight_decay else Adam
+    return kind(
+        [
+            # A tensor: the rate changes without a new graph where the step is captured.
+            {"params": p, "lr": torch.zeros((), device=device), "times": t, "weight_decay": d}
+            for (t, d), p in groups.items()
+        ],
+        betas=config.betas,
+        fused=True,
+        capturable=device.type == "cuda",  # the step count stays on the device
+    )
 
 
 def gradient_norm(optimizer: Optimizer) -> Tensor:
@@ -56,7 +63,7 @@ def clip(optimizer: Optimizer, norm: Tensor, limit: float) -> None:
 def set_rate(optimizer: Optimizer, lr: float) -> None:
     """The rate of the next update."""
     for group in optimizer.param_groups:
-        group["lr"].fill_(lr)
+        group["lr"].fill_(lr * group["times"])
 
 
 def step(optimizer: Optimizer, skip: Tensor) -> None:

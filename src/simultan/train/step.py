@@ -1,11 +1,16 @@
-"""One update: forward, backward, optimiser, for any number of processes and batches."""
+"""One update: forward, backward, optimiser, for any number of processes and batches.
+
+A Step is costly to make: its code is compiled and an update of each shape recorded. A StepPool
+keeps it for the next run of the same model, whatever the latency weights, the seed or the rate.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +23,7 @@ from simultan.model import TranslationModel, dropout
 from simultan.train import optim
 from simultan.train.distributed import World, accumulating, shard
 
-__all__ = ["NEVER", "Objective", "Step"]
+__all__ = ["NEVER", "Objective", "Step", "StepPool"]
 
 NEVER = 2**62
 
@@ -55,12 +60,14 @@ class Objective(nn.Module):
                 part.compile(dynamic=True)
             self.measure = torch.compile(losses.measure, dynamic=True)
 
-    def forward(self, batch: Batch, counts: Tensor, ramp: Tensor) -> tuple[Tensor, Tensor]:
-        """The objective's share of this batch and its sums [7]; counts [2] of the whole update."""
+    def forward(self, batch: Batch, counts: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """The objective's share of this batch and its sums [7]; counts [2] of the whole update.
+
+        weights [2] of the latency terms: a tensor, so that a recorded update reads them anew.
+        """
         dropout.new_seeds(self.seeds)
-        output = self.model(losses.twice(batch) if self.config.rdrop else batch)
-        sums = self.measure(self.model, output.hidden, output.delays, batch, self.config)
-        total = losses.total(sums, counts[0], counts[1], self.config, ramp)
+        sums = losses.terms(self.model, batch, self.config, self.measure)
+        total = losses.total(sums, counts[0], counts[1], self.config, weights.unbind())
         return total, torch.stack([value.detach().double() for value in sums])
 
 
@@ -68,7 +75,7 @@ class Step:
     """Makes updates and sums what they measure; nothing in here waits for the device."""
 
     def __init__(self, model: TranslationModel, config: Config, world: World) -> None:
-        self.config, self.world = config, world
+        self.model, self.config, self.world = model, config, world
         self.end = config.train.updates  # a deadline may bring it forward
         objective = Objective(model, config.loss, config.train.compile, world.device)
         self.module = shard(objective, world, config.train.parallel)
@@ -77,7 +84,7 @@ class Step:
         self.norm = torch.zeros((), device=world.device)
         self.failed = torch.full((), NEVER, device=world.device)  # first non-finite update
         self.number = torch.zeros((), dtype=torch.long, device=world.device)
-        self.ramp = torch.ones((), device=world.device)
+        self.weights = torch.zeros(2, device=world.device)  # of the latency terms
         # Compiled code still launches hundreds of small kernels: one process on a GPU records
         # an update of each shape once and plays it back, so that the host is never the limit.
         # Not an LSTM, whose library kernels refuse to be recorded.
@@ -88,7 +95,8 @@ class Step:
 
     def __call__(self, update: int, batches: Sequence[Batch]) -> None:
         self.number.fill_(update)
-        self.ramp.fill_(losses.ramp(self.config.loss, update))
+        for index, weight in enumerate(losses.latency_weights(self.config.loss, update)):
+            self.weights[index].fill_(weight)
         optim.set_rate(self.optimizer, optim.learning_rate(self.config.train, update, self.end))
         if self.recordings is None:
             self._update(batches)
@@ -105,6 +113,22 @@ class Step:
             for field in fields(Batch):
                 getattr(place, field.name).copy_(getattr(batch, field.name), non_blocking=True)
         recording.graph.replay()
+
+    @torch.no_grad()
+    def restart(self, model: TranslationModel, config: Config, world: World) -> None:
+        """Begin another run of an equal model: its weights, and an optimiser without memory.
+
+        All of it in place: recorded updates read and write these very tensors.
+        """
+        self.config, self.world, self.end = config, world, config.train.updates
+        for place, value in zip(self.model.parameters(), model.parameters(), strict=True):
+            place.copy_(value)
+        for state in self.optimizer.state.values():
+            for moment in state.values():
+                moment.zero_()
+        self.sums.zero_()
+        self.norm.zero_()
+        self.failed.fill_(NEVER)
 
     def _record(self, batches: Sequence[Batch]) -> Recording:
         """Capture one update; all recordings share memory, since they never run together.
@@ -153,7 +177,7 @@ class Step:
                     world.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"
                 ),
             ):
-                loss, sums = self.module(batch, counts, self.ramp)
+                loss, sums = self.module(batch, counts, self.weights)
                 (loss * world.size).backward()  # gradients are averaged over processes
             self.sums += sums
             finite &= loss.detach().isfinite()
@@ -164,3 +188,34 @@ class Step:
         if config.clip:
             optim.clip(self.optimizer, self.norm, config.clip)
         optim.step(self.optimizer, skip=~sound)
+
+
+class StepPool:
+    """The steps of the last few kinds of model that this process has trained."""
+
+    def __init__(self, size: int = 3) -> None:
+        self._size, self._kept = size, dict[Any, Step]()
+
+    def take(self, model: TranslationModel, config: Config, world: World) -> Step:
+        """A step for this run; the model it trains is `step.model`, with these weights."""
+        if world.size > 1:
+            return Step(model, config, world)
+        key = _kind(model, config, world)
+        step = self._kept.pop(key, None)
+        if step is None:
+            while len(self._kept) >= self._size:
+                del self._kept[next(iter(self._kept))]  # the one that has waited longest
+            step = Step(model, config, world)
+        else:
+            step.restart(model, config, world)
+        self._kept[key] = step
+        return step
+
+
+def _kind(model: TranslationModel, config: Config, world: World) -> Any:
+    """All that code and recorded updates depend on."""
+    loss = replace(config.loss, lambda_avg=0.0, lambda_var=0.0, ramp=0)
+    names = ("betas", "weight_decay", "clip", "accumulate", "precision", "compile", "select_lr")
+    train = tuple(getattr(config.train, name) for name in names)
+    shapes = tuple(parameter.shape for parameter in model.parameters())
+    return config.model, config.policy, loss, train, shapes, str(world.device)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from experiments.harness.plan import CorpusPlan
 from simultan.data.corpus import prepare
 from simultan.data.named import gather_pairs
-from simultan.reproduce.plan import CorpusPlan
 
 __all__ = ["prepared_folder"]
 

@@ -26,9 +26,9 @@ __all__ = [
 ]
 
 LOG = (
-    "# Runs\n\nOne line for each run, appended by `simultan reproduce`: lower-cased BLEU at AL on"
-    " the test set, point by point.\n\n"
-    "| run | revision | updates | seconds | on | BLEU at AL | command |\n"
+    "# Runs\n\nOne line for each run, appended by `python -m experiments.harness`: lower-cased BLEU"
+    " at AL on the validation set (tst2012), point by point.\n\n"
+    "| run | revision | updates | seconds | on | BLEU at AL, tst2012 | command |\n"
     "|---|---|---|---|---|---|---|\n"
 )
 
@@ -87,10 +87,10 @@ def headline(result: Mapping[str, Any]) -> str:
     """The points of a result in few words."""
     parts = []
     for point in result["points"]:
-        test = point["test"]
-        al = "-" if test["al"] is None else f"{test['al']:.2f}"
+        scores = point["valid"]  # decisions are taken from this line: not those of the test set
+        al = "-" if scores["al"] is None else f"{scores['al']:.2f}"
         name = f"{point['point']}: " if point["point"] else ""
-        parts.append(f"{name}{test['bleu_lowercased']:.2f} at {al}")
+        parts.append(f"{name}{scores['bleu_lowercased']:.2f} at {al}")
     return "; ".join(parts)
 
 

@@ -1,39 +1,49 @@
-"""reproduce(): trains the runs of a plan one after another while workers measure those before.
+"""Experiment: trains the runs of a plan one after another while processes measure those before.
 
-A run with a result is skipped, a run that was cut off goes on, a run that fails is noted and the
-others go on. All runs share a process, so that what is compiled for one serves the next.
+A run with a result is skipped, a run that was cut off is continued, a run that fails is noted and
+the others follow. All runs share a process, so that what is compiled and recorded for one serves
+the next.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import os
 import shutil
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable
+from concurrent.futures import (
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
 from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from experiments.harness import record
+from experiments.harness.corpora import prepared_folder
+from experiments.harness.measure import Losses, Measured, Score, Share, write_predictions
+from experiments.harness.plan import Plan, PlannedRun
 from simultan import checkpoint
 from simultan import config as configuration
 from simultan import model as models
 from simultan.config import Config
-from simultan.reproduce import record
-from simultan.reproduce.corpora import prepared_folder
-from simultan.reproduce.deadline import Deadline
-from simultan.reproduce.measure import Losses, Measured, Score, Share, write_predictions
-from simultan.reproduce.plan import Plan, PlannedRun
-from simultan.reproduce.workers import Workers
+from simultan.train import artifacts
 from simultan.train.folder import RunFolder
 from simultan.train.loop import fit, seed
+from simultan.train.step import StepPool
 
-__all__ = ["TINY", "Options", "Summary", "reproduce"]
+__all__ = ["TINY", "Experiment", "Options", "Summary"]
 
 TINY = (  # every run in a second or two: shows that it loads, trains and translates
     "model.width=32", "model.ffn=32", "model.encoder_layers=1", "model.dropout=0.1",
@@ -42,7 +52,6 @@ TINY = (  # every run in a second or two: shows that it loads, trains and transl
 )  # fmt: skip
 VALIDATED = 500  # sentences of the validation set that choose among checkpoints
 SHARES = 5  # of a set: the more, the sooner the last run is measured
-HELPERS = 3  # processes on the device once nothing is trained any more
 
 
 @dataclass(frozen=True)
@@ -52,16 +61,16 @@ class Options:
     out: Path  # checkpoints and what is under way
     results: Path  # results/, predictions/ and RUNS.md go here
     data: Path | None = None
-    minutes: float = 0.0  # nothing is begun after this; 0: no limit
-    train_minutes: float = 0.0
+    minutes: float = 0.0  # everything ends by then; 0: no limit
+    train_minutes: float = 0.0  # training ends by then
     tiny: bool = False
     device: str = ""
     jobs: int = 0  # processes that measure; 0: this one does, on the training's device
-    device_jobs: int = 0  # processes that measure on the device, beside the training
     redo: bool = False
     scale: float = 1.0
     revision: str = ""
     command: str = ""
+    compiled: Path | None = None  # folder of compiled code, taken over and added to
 
 
 @dataclass
@@ -74,58 +83,56 @@ class Summary:
     failed: list[str] = field(default_factory=list)
 
 
-def reproduce(
-    plan: Plan, runs: Sequence[PlannedRun], options: Options, say: Callable[[str], None] = print
-) -> Summary:
-    """Run a part of a plan; the same call goes on where this one stopped."""
-    with Deadline(options.minutes, options.train_minutes) as deadline:
-        return _Experiment(plan, options, deadline, say).run(runs)
+class Experiment:
+    """One call: run() it once; another call continues where this one stopped."""
 
-
-class _Experiment:
-    def __init__(
-        self, plan: Plan, options: Options, deadline: Deadline, say: Callable[[str], None]
-    ) -> None:
-        self.plan, self.options, self.deadline = plan, options, deadline
+    def __init__(self, options: Options, say: Callable[[str], None] = print) -> None:
+        self.options, self._say = options, say
         self.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
         self.summary = Summary()
         self.trained: set[str] = set()  # in this call
         self.lock = threading.Lock()
-        self._say = say
-        self.workers = Workers(self.device, self.say, deadline.is_over)
+        self.pool = StepPool(4)
+        self.start = time.monotonic()
+        self.told = False  # to stop, by a signal
         # each set of heads and each policy is one more version of the same compiled code
         torch._dynamo.config.recompile_limit = 64
 
     def say(self, text: str) -> None:
         with self.lock:
-            self._say(f"[{self.deadline.elapsed():6.1f} s] {text}")
+            self._say(f"[{time.monotonic() - self.start:6.1f} s] {text}")
 
-    def run(self, runs: Sequence[PlannedRun]) -> Summary:
-        self.workers.add(self.options.jobs, "cpu")
-        if self.options.jobs and self.device != "cpu":
-            self.workers.add(self.options.device_jobs, self.device)
+    def is_over(self) -> bool:
+        return self.told or self._past(self.options.minutes)
+
+    def training_is_over(self) -> bool:
+        return self.is_over() or self._past(self.options.train_minutes)
+
+    def _past(self, minutes: float) -> bool:
+        return bool(minutes) and time.monotonic() - self.start >= 60 * minutes
+
+    def run(self, plan: Plan, runs: Iterable[PlannedRun]) -> Summary:
+        """Train and measure runs in this order; `runs` is asked for the next one when its turn
+        has come."""
+        self.plan, jobs, kept = plan, self.options.jobs, self.options.compiled
+        for file in [] if kept is None else sorted(kept.glob("*")):
+            artifacts.load(file)
         measuring: list[Future[None]] = []
-        with ThreadPoolExecutor(max(1, len(runs))) as threads:
+        with ThreadPoolExecutor(1000) as threads, _executor(jobs) as self.workers:
             try:
-                for run in self._measured_first(runs):
+                for run in runs:
                     ready = self._prepare(run)
-                    if ready is None:
-                        continue
-                    if self.options.jobs:
+                    if ready is not None:
                         measuring.append(threads.submit(self._finish, run, *ready))
-                    else:
-                        self._finish(run, *ready)
-                if self.options.jobs and self.device != "cpu" and self.workers.backlog():
-                    self.workers.add(HELPERS, self.device)
-                while wait(measuring, timeout=0.5).not_done and not self.deadline.is_over():
+                    if not jobs:
+                        wait(measuring)
+                while wait(measuring, timeout=0.5).not_done and not self.is_over():
                     pass
             finally:
-                self.workers.close()
+                self.workers.shutdown(wait=False, cancel_futures=True)
+                if kept is not None:
+                    artifacts.save(kept / plan.name)
         return self.summary
-
-    def _measured_first(self, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
-        """Runs that are trained come first: workers have something to do from the start."""
-        return sorted(runs, key=lambda run: not self._is_trained(run))  # none of them, with redo
 
     # -- training
 
@@ -136,7 +143,7 @@ class _Experiment:
             self.say(f"{run.name}: there is a result{self._staleness(run, file)}")
             self.summary.skipped.append(run.name)
             return None
-        if self.deadline.is_over():
+        if self.is_over():
             self._leave(run, "time is over")
             return None
         if run.needs and not self._is_trained(run) and not self._model(run.needs).exists():
@@ -164,7 +171,7 @@ class _Experiment:
         if self._is_trained(run):
             known: dict[str, Any] = json.loads(state.read_text(encoding="utf-8"))
             return known
-        if self.deadline.training_is_over():
+        if self.training_is_over():
             self._leave(run, "time for training is over")
             return None
         folder = RunFolder(self.options.out / "runs" / run.name)
@@ -172,10 +179,15 @@ class _Experiment:
         goes_on = folder.config.exists() and not self.options.redo
         before = record.read(state).get("seconds", 0.0) if goes_on else 0.0
         start = time.monotonic()
-        with self.deadline.training():
-            outcome = fit(
-                config, folder.path, self.options.redo, tensorboard=False, device=self.device
-            )
+        outcome = fit(
+            config,
+            folder.path,
+            self.options.redo,
+            tensorboard=False,
+            device=self.device,
+            stop=self.training_is_over,
+            pool=self.pool,
+        )
         seconds = before + time.monotonic() - start
         # folders of this machine mean nothing elsewhere: names stand for them
         named = configuration.parse(
@@ -191,7 +203,7 @@ class _Experiment:
         }
         record.write(state, facts)
         if not outcome.finished:
-            self.deadline.note_cut()
+            self.told |= not self.training_is_over()
             self._leave(run, f"cut off at update {outcome.update}")
             return None
         for trainer in folder.checkpoints.glob(f"*/{checkpoint.TRAINER}"):
@@ -239,7 +251,10 @@ class _Experiment:
         """Choose a checkpoint, measure it, write the result."""
         try:
             result = self._measure(run, corpus, facts)
-        except CancelledError:
+        except (CancelledError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not self.is_over():
+                self._fail(run, error)
+                return
             self._leave(run, "trained, not wholly measured")
             return
         except Exception as error:
@@ -276,13 +291,15 @@ class _Experiment:
             for split in ("valid", "test")
         }
         work = Losses(folder, corpus, 20 if self.options.tiny else VALIDATED)
-        losses = self.workers.submit(work)
+        losses = self.workers.submit(work, self._measures_on())
         found = self._all(run, shares)
         points = []
         for point in run.points:
             suffix = f"@{point.name}" if point.name else ""
             valid, test = (found[f"{split}@{point.name}"] for split in ("valid", "test"))
             points.append({"point": point.name, "valid": valid.scores, "test": test.scores})
+            if test.heads:
+                points[-1]["heads"] = test.heads
             if run.predictions:
                 name = f"{run.name}{suffix}".replace(":", "-").replace(",", "-")
                 file = f"predictions/{name}.jsonl.xz"
@@ -337,12 +354,17 @@ class _Experiment:
             limit = 4 if self.options.tiny else share.sentences
             for index, log in enumerate(logs):
                 part = replace(share, log=log, sentences=limit, index=index, count=count)
-                futures.append(self.workers.submit(part))
+                futures.append(self.workers.submit(part, self._measures_on()))
         for future in futures:
             future.result()
         tokenized = self.plan.corpora[run.corpus].tokenized
-        scores = {name: self.workers.submit(Score(logs, tokenized)) for name, logs in sets.items()}
+        scores = {
+            name: self.workers.submit(Score(logs, tokenized), "cpu") for name, logs in sets.items()
+        }
         return {name: future.result() for name, future in scores.items()}
+
+    def _measures_on(self) -> str:
+        return "cpu" if self.options.jobs else self.device
 
     # -- what became of it
 
@@ -374,3 +396,17 @@ class _Experiment:
         self.say(f"{run.name}: FAILED: {error}")
         with self.lock:
             self.summary.failed.append(run.name)
+
+
+def _executor(jobs: int) -> Executor:
+    if not jobs:
+        return ThreadPoolExecutor(1)
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # for the processes: large pages
+    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin)
+
+
+def _begin() -> None:
+    """One thread, after others, and away from the device."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    torch.set_num_threads(1)
+    os.nice(5)

@@ -25,18 +25,9 @@ __all__ = [
     "Plan",
     "PlannedRun",
     "Point",
-    "estimate",
-    "estimate_measuring",
     "find_plan",
     "load",
 ]
-
-COMPILING = 27.0  # seconds of torch.compile for a policy or shape it has not seen
-COMPILING_HEADS = 8.0  # if only the number of heads is new: one graph of many
-TRANSLATING = (
-    70.0  # seconds of one core for a test set of 1,300 sentences, with a model of width 512
-)
-STARTING = 6.0  # seconds of a run besides its updates: building, recording graphs, saving
 
 
 @dataclass(frozen=True)
@@ -119,7 +110,6 @@ class PlannedRun:
     saves: int = 8  # checkpoints in the course of the run
     candidates: int = 0  # last checkpoints that may be chosen instead of the averaged model
     dal_range: tuple[float, float] = (0.0, 1e9)  # where the chosen one must lie on validation
-    milliseconds: float = 15.0  # of an update, to estimate the time
     predictions: bool = True  # whether translations of the test set are kept
     labels: Mapping[str, str | int | float] = field(default_factory=dict)  # of its matrix
     deviations: tuple[str, ...] = ()
@@ -256,7 +246,7 @@ def _expand(entry: Mapping[str, Any], group: Group, folder: Path) -> Iterator[Pl
                 text = text.replace("{" + key + "}", str(value))
             return text
 
-        for number, seed in enumerate(seeds):
+        for number, seed in enumerate(int(fill(str(seed))) for seed in seeds):
             name = fill(entry["name"]) + (f"-seed{seed}" if number else "")
             yield PlannedRun(
                 name=name,
@@ -272,42 +262,7 @@ def _expand(entry: Mapping[str, Any], group: Group, folder: Path) -> Iterator[Pl
                 saves=entry.get("saves", 8),
                 candidates=entry.get("candidates", 0),
                 dal_range=tuple(entry.get("range", (0.0, 1e9))),
-                milliseconds=entry.get("milliseconds", 15.0),
                 predictions=entry.get("predictions", True),
                 labels={**labels, **({"seed": seed} if len(seeds) > 1 else {})},
                 deviations=tuple(fill(text) for text in entry.get("deviations", ())),
             )
-
-
-def estimate(runs: Sequence[PlannedRun], scale: float = 1.0) -> list[tuple[PlannedRun, int, float]]:
-    """Updates and seconds of training of each run, all in one process."""
-    compiled: set[tuple[Any, ...]] = set()
-    found = []
-    for run in runs:
-        if run.recipe is None:
-            found.append((run, 0, 0.0))
-            continue
-        config = run.config(scale=scale)
-        seconds = STARTING + config.train.updates * run.milliseconds / 1000
-        # Layers are compiled one by one, and weights of losses are no part of the code.
-        shape = dataclasses.replace(
-            config.model, encoder_layers=0, decoder_layers=0, decoder_heads=0
-        )
-        policy = config.policy.name, shape, run.corpus, bool(config.loss.rdrop)
-        heads = *policy, config.model.decoder_heads or config.model.heads
-        layered = config.model.architecture == "transformer"  # an LSTM is not compiled
-        if config.train.compile and layered and heads not in compiled:
-            seconds += COMPILING_HEADS if policy in compiled else COMPILING
-            compiled |= {policy, heads}
-        found.append((run, config.train.updates, seconds))
-    return found
-
-
-def estimate_measuring(runs: Sequence[PlannedRun]) -> float:
-    """Seconds of one core to measure these runs."""
-    sets = 0.0
-    for run in runs:
-        sets += 0.4 * (run.candidates + 1 if run.candidates else 0) + 0.25
-        for point in run.points:
-            sets += 2.2 * (5 if point.beam > 1 else 2 if (point.rule or "")[:7] == "wait-if" else 1)
-    return sets * TRANSLATING

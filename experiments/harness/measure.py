@@ -12,19 +12,19 @@ import lzma
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 import simultan
-from simultan import checkpoint, losses
-from simultan.config import DataConfig
-from simultan.data.batching import Batches
-from simultan.data.shards import Corpus
+from experiments.harness.plan import Point
+from simultan import checkpoint
 from simultan.data.sources import read_lines
 from simultan.evaluation.evaluate import translate_set
 from simultan.evaluation.instances import Instance, read_log, write_log
 from simultan.evaluation.scores import score
-from simultan.reproduce.plan import Point
+from simultan.train.validation import teacher_forced
 
 __all__ = ["Losses", "Measured", "Score", "Share", "write_predictions"]
 
@@ -71,6 +71,7 @@ class Measured:
 
     scores: dict[str, float | str | None]
     predictions: bytes
+    heads: dict[str, list[list[float]]]  # what each head does, by layer; empty: no heads
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Score:
         instances.sort(key=lambda instance: instance.index)
         scores = score(instances, tokenized=self.tokenized).flat()
         kept = {key: value for key, value in scores.items() if key not in LEFT_OUT}
-        return Measured(kept, _packed(instances))
+        return Measured(kept, _packed(instances), head_habits(instances))
 
 
 @dataclass(frozen=True)
@@ -98,27 +99,38 @@ class Losses:
 
     def __call__(self, device: str) -> dict[str, float]:
         model, config, _ = checkpoint.load_model(self.model, device)
-        # Few tokens to a batch: only a set of many batches is cut into many shapes.
-        data = DataConfig(batch_tokens=800, max_length=256, length_step=4)
-        batches = Batches(Corpus(self.corpus, "valid"), data, epochs=1, prefetch=0)
-        once = dataclasses.replace(config.loss, rdrop=0.0)  # without dropout two passes are one
-        total = losses.LossTerms(*[torch.zeros(())] * len(losses.LossTerms._fields))
-        with torch.inference_mode():
-            for batch in batches:
-                terms = losses.terms(model, batch.to(device), once)
-                pairs = zip(total, terms, strict=True)
-                total = losses.LossTerms(*(one + other.double().cpu() for one, other in pairs))
-                if self.sentences and total.sentences >= self.sentences:
-                    break
-        found = {"nll": float(total.nll / total.tokens)}
-        if model.policy.learned:
-            found["l_avg"] = float(total.latency_average / total.sentences)
-            found["l_var"] = float(total.latency_variance / total.sentences)
-        return found
+        return teacher_forced(model, config.loss, self.corpus, self.sentences)
+
+
+def head_habits(instances: Sequence[Instance]) -> dict[str, list[list[float]]]:
+    """Of each layer and head, over all target tokens: how far and how often it is behind.
+
+    `behind`: source tokens to the head that is furthest; `leads`: share of tokens at which no head
+    is further; `still`: share of tokens at which it has not moved since the token before.
+    """
+    found: dict[str, Tensor] = {}
+    count = moves = 0
+    for instance in instances:
+        if not instance.heads:
+            continue
+        heads = torch.tensor(instance.heads, dtype=torch.float64)  # [T, L, H]
+        behind = heads.amax((1, 2), keepdim=True) - heads
+        sums = {"behind": behind, "leads": (behind == 0).double(), "still": heads.diff(dim=0) == 0}
+        for name, value in sums.items():
+            found[name] = found.get(name, torch.zeros(())) + value.double().sum(0)
+        count, moves = count + len(heads), moves + len(heads) - 1
+    means = {name: sums / (moves if name == "still" else count) for name, sums in found.items()}
+    return {
+        name: [[round(value, 3) for value in row] for row in mean.tolist()]
+        for name, mean in means.items()
+    }
 
 
 def write_predictions(path: Path, packed: bytes) -> None:
-    """Write what a Score packed: a log that `simultan score` reads, without text of the corpus."""
+    """Write what a Score packed: a log that `simultan score` reads, without text of the corpus.
+
+    `spans`: for each target token, the distance between the first and the last head.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     part.write_bytes(packed)
@@ -126,10 +138,16 @@ def write_predictions(path: Path, packed: bytes) -> None:
 
 
 def _packed(instances: Sequence[Instance]) -> bytes:
-    lines = (
-        json.dumps(
-            {"index": i.index, "prediction": i.prediction, "delays": i.delays}, ensure_ascii=False
-        )
-        for i in instances
-    )
+    def line(instance: Instance) -> str:
+        table: dict[str, Any] = {
+            "index": instance.index,
+            "prediction": instance.prediction,
+            "delays": instance.delays,
+        }
+        if instance.heads:
+            positions = torch.tensor(instance.heads).flatten(1)  # [T, L H]
+            table["spans"] = (positions.amax(1) - positions.amin(1)).tolist()
+        return json.dumps(table, ensure_ascii=False)
+
+    lines = (line(instance) for instance in instances)
     return lzma.compress("".join(line + "\n" for line in lines).encode(), preset=6)
