@@ -163,15 +163,15 @@ def measure(
         source, target = (
             lengths.repeat(passes) for lengths in (batch.source_lengths, batch.target_lengths)
         )
-        share: Tensor | float = 1.0 / passes
+        if config.on_hard and hard is not None:
+            delays = torch.where(hard[:, None, None, None], delays, 0.0)
+            real, target = target > 0, torch.where(hard, target, 0)
+        average = weighted_average_latency(delays, source, target) / passes
+        variance = head_variance(delays, target) / passes
         if config.on_hard and hard is not None:
             # Hard rows stand for all: what other rows count is made up for by theirs.
-            real = target > 0
-            share = share * real.sum() / (hard & real).sum().clamp(min=1)
-            delays = torch.where(hard[:, None, None, None], delays, 0.0)
-            target = torch.where(hard, target, 0)
-        average = weighted_average_latency(delays, source, target) * share
-        variance = head_variance(delays, target) * share
+            share = real.sum() / (target > 0).sum().clamp(min=1)
+            average, variance = average * share, variance * share
     tokens, sentences = counts(batch)
     return LossTerms(nll, smooth, apart, average, variance, tokens, sentences)
 
