@@ -13,7 +13,7 @@ CHAIN = [  # a layer imports itself and the layers below it; siblings do not imp
     ["verbs"],
     ["display"],
     ["client"],
-    ["server", "simuleval_agent", "captions", "reproduce"],
+    ["server", "simuleval_agent", "captions"],
     ["train"],
     ["evaluation"],
     ["streaming"],

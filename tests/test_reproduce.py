@@ -8,23 +8,26 @@ import json
 import lzma
 import os
 import signal
-import threading
+import sys
 import tomllib
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from simultan.reproduce import experiment, plan, record, workers
-from simultan.reproduce.deadline import Deadline
-from simultan.reproduce.experiment import Options, reproduce
-from simultan.reproduce.plan import Point
 from typer.testing import CliRunner
 
+from experiments.harness import __main__ as command
+from experiments.harness import experiment, plan, record
+from experiments.harness.experiment import Experiment, Options, Summary
+from experiments.harness.measure import head_habits
+from experiments.harness.plan import Plan, PlannedRun
 from simultan import cli
 from simultan.config import ConfigError
 from simultan.data.corpus import prepare
 from simultan.data.sources import TextPair
 from simultan.data.toy import write_toy
+from simultan.evaluation.instances import Instance
+from simultan.streaming.decoding import Decoding
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "experiments" / "mma2020"
@@ -80,7 +83,7 @@ set = ["loss.lambda_var={{var}}"]
 [[runs]]
 name = "static"
 group = "rules"
-points = ["rule=static:1,1", "rule=wait-k:2"]
+points = ["static:1,1", "wait-k:2"]
 
 [[runs]]
 name = "layers{{layers}}-heads{{heads}}-offline"
@@ -121,12 +124,20 @@ def options(folder: Path, corpus: Path, **changes: object) -> Options:
     return dataclasses.replace(made, **changes)
 
 
+def reproduce(
+    chosen: Plan, runs: Sequence[PlannedRun], options: Options, say: Callable[[str], None]
+) -> Summary:
+    return Experiment(options, say).run(chosen, runs)
+
+
 @pytest.fixture(scope="module")
 def finished(toy, corpus, tmp_path_factory) -> Path:
     """The folder of a whole experiment, measured by a worker process."""
     folder = tmp_path_factory.mktemp("finished")
     lines: list[str] = []
-    chosen = options(folder, corpus, jobs=1, revision="abc", command="simultan reproduce toy")
+    chosen = options(
+        folder, corpus, jobs=1, revision="abc", command="python -m experiments.harness toy"
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiment, "SHARES", 2)
         summary = reproduce(toy, toy.select(), chosen, lines.append)
@@ -167,7 +178,7 @@ def test_a_plan_is_expanded(toy):
     config = second.config()
     assert (config.loss.lambda_var, config.train.seed, config.train.updates) == (0.1, 102, 30)
     assert (config.train.save_every, config.train.validate_every) == (10, 0)
-    assert toy.run("static").points == (Point(rule="static:1,1"), Point(rule="wait-k:2"))
+    assert toy.run("static").points == (Decoding(agent="static:1,1"), Decoding(agent="wait-k:2"))
     assert [run.name for run in toy.select(["rules", "offline"])] == ["static", "offline"]
     assert second.config(scale=0.5).train.updates == 15
 
@@ -179,7 +190,7 @@ def test_a_plan_is_expanded(toy):
         ('init_from = "offline"', 'init_from = "later"', "does not stand before it"),
         ('name = "static"', 'name = "offline"', "two runs"),
         ("candidates = 2", "candidats = 2", "unknown key 'candidats'"),
-        ("rule=static:1,1", "speed=3", "point 'speed=3'"),
+        ("static:1,1", "speed=3", "point 'speed=3'"),
     ],
 )
 def test_a_mistake_in_a_plan_is_told(old, new, says, tmp_path):
@@ -189,26 +200,24 @@ def test_a_mistake_in_a_plan_is_told(old, new, says, tmp_path):
         plan.load(path)
 
 
-@pytest.mark.parametrize("text", ["", "threshold=0.3", "k=5", "rule=wait-if-diff:2,1", "beam=4"])
-def test_points_by_name(text):
-    assert Point.parse(text).name == text
-
-
 def test_the_experiments_plan():
     """Everything the paper's part asks for is planned, and every run's configuration is sound."""
     mma = plan.load(FOLDER / "plan.toml")
     groups = {name: [r for r in mma.runs if r.group.name == name] for name in mma.groups}
-    assert [len(groups[n]) for n in ("mma-il", "mma-h", "milk", "hard", "mocha")] == [4, 4, 4, 1, 1]
-    assert [point.k for run in groups["wait-k"] for point in run.points] == [1, 3, 5, 7, 9]
-    assert {p.rule.split(":")[0] for r in groups["rules"] for p in r.points} == {
+    assert [len(groups[n]) for n in ("milk", "hard", "mocha")] == [4, 1, 1]
+    for name, keys in {"mma-il": 5, "mma-h": 4, "modern-mma-il": 5, "modern-mma-h": 5}.items():
+        assert len({run.settings for run in groups[name]}) >= keys
+    assert [point.k for run in groups["wait-k"] for point in run.points] == [1, 2, 3, 5, 7, 9]
+    assert {p.agent.split(":")[0] for r in groups["rules"] for p in r.points} == {
         "wait-k", "static", "wait-if-worse", "wait-if-diff",
     }  # fmt: skip
+    policies = {run.config().policy.name for run in groups["one-head"]}
+    assert policies == {"milk", "mocha", "hard"}
     for name in ("ablation-offline", "ablation-mma-h"):
         shapes = {(r.labels["layers"], r.labels["heads"]) for r in groups[name]}
         assert shapes == {(n, h) for n in (1, 3, 6) for h in (1, 4, 8, 16)}
-    for name in ("modern-mma-il", "modern-mma-h"):
-        assert len({run.settings for run in groups[name]}) >= 5
-    assert sum("seed" in run.labels for run in mma.runs) == 3
+    for name in ("mma-il-avg0.04", "mma-h-var0.1"):
+        assert {mma.run(f"{name}-seed{seed}").seed for seed in (2, 3)} == {2, 3}
     for run in mma.runs:
         if run.recipe is not None:
             config = run.config()
@@ -217,8 +226,6 @@ def test_the_experiments_plan():
             )
         if run.group.part == 1:
             assert run.group.deviations, "every deviation stands beside its number"
-    seconds = sum(seconds for _, _, seconds in plan.estimate(mma.runs))
-    assert seconds < 45 * 60
 
 
 # --- the whole way
@@ -256,7 +263,12 @@ def test_stored_predictions_have_no_text_of_the_corpus_and_score_the_same(finish
             for key in ("bleu", "bleu_lowercased", "ap", "al", "laal", "dal", "atd"):
                 assert again[key] == pytest.approx(point["test"][key], abs=1e-9), key
             lines = lzma.decompress(file.read_bytes()).decode().splitlines()
-            assert all(json.loads(x).keys() == {"index", "prediction", "delays"} for x in lines)
+            heads = {"spans"} if name.startswith("mma") else set()
+            wanted = {"index", "prediction", "delays"} | heads
+            assert all(json.loads(x).keys() == wanted for x in lines)
+            if heads:
+                means = [sum(s) / len(s) for s in (json.loads(x)["spans"] for x in lines) if s]
+                assert sum(means) / len(means) == pytest.approx(point["test"]["span"])
 
 
 def test_what_has_a_result_is_skipped(finished, toy, corpus):
@@ -341,51 +353,21 @@ def test_one_that_fails_or_lacks_its_start_does_not_stop_the_others(toy, corpus,
     assert result(tmp_path, "offline")["tiny"]
 
 
-def test_time_that_is_over_ends_training_and_a_stray_signal_of_ours_means_nothing():
-    stopped = threading.Event()
-    with Deadline(train_minutes=0.1 / 60) as deadline, deadline.training():
-        before = signal.signal(signal.SIGTERM, lambda *_: stopped.set())  # as a run does
-        try:
-            assert stopped.wait(20)
-        finally:
-            signal.signal(signal.SIGTERM, before)
-    assert deadline.training_is_over()
-    assert not deadline.is_over()
-    with Deadline() as deadline:
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert deadline.is_over()
-
-
-def test_workers_finish_what_they_have_begun(monkeypatch):
-    monkeypatch.setattr(workers, "_process", lambda device: ThreadPoolExecutor(1))
-    begun, go_on = threading.Event(), threading.Event()
-
-    def work(device):
-        if device != "cpu":
-            raise RuntimeError("no such device")
-        begun.set()
-        assert go_on.wait(20)
-        return "done"
-
+def test_time_that_is_over_ends_training(toy, corpus, tmp_path):
     lines: list[str] = []
-    crew = workers.Workers("cpu", lines.append, lambda: False)
-    crew.add(1, "nowhere")  # gives up, and hands back what it had
-    first = crew.submit(work)
-    while not lines:
-        pass
-    assert "gives up" in lines[0]
-    crew.add(1, "cpu")
-    assert begun.wait(20)
-    second = crew.submit(work)
-    closing = threading.Thread(target=crew.close)
-    closing.start()
-    while not second.cancelled():
-        pass
-    go_on.set()
-    closing.join()
-    assert first.result() == "done"
-    with pytest.raises(CancelledError):
-        crew.submit(work)
+    chosen = options(tmp_path, corpus, train_minutes=1e-6)
+    summary = reproduce(toy, toy.select(["offline"]), chosen, lines.append)
+    assert summary.left == ["offline"]
+    assert any("time for training is over" in line for line in lines)
+
+
+def test_what_each_head_does():
+    heads = [[[1, 2], [1, 1]], [[3, 2], [1, 3]], [[3, 4], [1, 4]]]  # three tokens of two layers
+    instance = Instance(index=0, prediction="", delays=[], elapsed=[], token_heads=heads)
+    found = head_habits([instance])
+    assert found["behind"] == [[0.667, 0.333], [2.0, 0.333]]
+    assert found["leads"] == [[0.333, 0.667], [0.0, 0.667]]
+    assert found["still"] == [[0.5, 0.5], [1.0, 0.0]]
 
 
 def test_choosing_a_checkpoint():
@@ -396,18 +378,20 @@ def test_choosing_a_checkpoint():
     assert record.choose(scores, (6.0, 7.0)) == ("b", False)  # none inside: the nearest
 
 
-def test_the_verb(toy, corpus, tmp_path, monkeypatch):
+def test_the_command(toy, corpus, tmp_path, monkeypatch, capsys):
+    def run(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["harness", *arguments])
+        return command.main()
+
     path = str(toy.folder)
-    shown = CliRunner().invoke(cli.app, ["reproduce", path, "--dry-run", "--scale", "0.5"])
-    assert shown.exit_code == 0
-    assert "mma-h-var0.1-seed2" in shown.output
+    assert run(path, "--dry-run", "--scale", "0.5") == 0
+    assert "mma-h-var0.1-seed2" in capsys.readouterr().out
     monkeypatch.chdir(tmp_path)
-    arguments = ["reproduce", path, "--only", "offline", "--tiny", "--data", str(corpus)]
-    arguments += ["--results", str(tmp_path / "results"), "--device", "cpu"]
-    ran = CliRunner().invoke(cli.app, arguments)
-    assert ran.exit_code == 0, ran.output
-    assert (tmp_path / "results" / "results" / "offline.json").exists()
-    assert isinstance(CliRunner().invoke(cli.app, ["reproduce", "nothing"]).exception, ConfigError)
+    more = ["--tiny", "--data", str(corpus), "--results", str(tmp_path), "--device", "cpu"]
+    assert run(path, "--only", "offline", *more) == 0
+    assert (tmp_path / "results" / "offline.json").exists()
+    assert run("nothing") == 2
+    assert "no plan of 'nothing'" in capsys.readouterr().err
 
 
 # --- what is stored

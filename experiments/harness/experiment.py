@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import shutil
 import threading
 import time
@@ -33,7 +34,7 @@ import torch
 from experiments.harness import record
 from experiments.harness.corpora import prepared_folder
 from experiments.harness.measure import Losses, Measured, Score, Share, write_predictions
-from experiments.harness.plan import Plan, PlannedRun
+from experiments.harness.plan import Plan, PlannedRun, label
 from simultan import checkpoint
 from simultan import config as configuration
 from simultan import model as models
@@ -286,7 +287,7 @@ class Experiment:
         chosen, inside = record.choose(validated, run.dal_range) if validated else ("final", True)
         folder = candidates[chosen]
         shares = {
-            f"{split}@{point.name}": Share(place / split, folder, corpus, split, point)
+            f"{split}@{label(point)}": Share(place / split, folder, corpus, split, point)
             for point in run.points
             for split in ("valid", "test")
         }
@@ -295,14 +296,14 @@ class Experiment:
         found = self._all(run, shares)
         points = []
         for point in run.points:
-            suffix = f"@{point.name}" if point.name else ""
-            valid, test = (found[f"{split}@{point.name}"] for split in ("valid", "test"))
-            points.append({"point": point.name, "valid": valid.scores, "test": test.scores})
+            name = label(point)
+            valid, test = (found[f"{split}@{name}"] for split in ("valid", "test"))
+            points.append({"point": name, "valid": valid.scores, "test": test.scores})
             if test.heads:
                 points[-1]["heads"] = test.heads
             if run.predictions:
-                name = f"{run.name}{suffix}".replace(":", "-").replace(",", "-")
-                file = f"predictions/{name}.jsonl.xz"
+                stem = f"{run.name}@{name}" if name else run.name
+                file = f"predictions/{re.sub('[:,]', '-', stem)}.jsonl.xz"
                 write_predictions(self.options.results / file, test.predictions)
                 points[-1]["predictions"] = file
         model = self.plan.run(run.use) if run.use else run
@@ -346,7 +347,7 @@ class Experiment:
         sets: dict[str, tuple[Path, ...]] = {}
         futures: list[Future[None]] = []
         for name, share in shares.items():
-            suffix = share.point.name.replace(":", "-")
+            suffix = label(share.decoding).replace(":", "-")
             logs = tuple(
                 share.log.with_name(f"{share.log.name}@{suffix}.{i}") for i in range(count)
             )

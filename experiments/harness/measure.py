@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 import simultan
-from experiments.harness.plan import Point
 from simultan import checkpoint
 from simultan.data.sources import read_lines
 from simultan.evaluation.evaluate import translate_set
 from simultan.evaluation.instances import Instance, read_log, write_log
 from simultan.evaluation.scores import score
+from simultan.streaming.decoding import Decoding
 from simultan.train.validation import teacher_forced
 
 __all__ = ["Losses", "Measured", "Score", "Share", "write_predictions"]
@@ -40,7 +40,7 @@ class Share:
     model: Path
     corpus: Path
     split: str
-    point: Point = field(default_factory=Point)
+    decoding: Decoding = field(default_factory=Decoding)
     sentences: int = 0  # of the set, evenly through it; 0: all
     index: int = 0  # this is the share that begins with this sentence
     count: int = 1
@@ -59,7 +59,7 @@ class Share:
             [sources[i] for i in chosen],
             [references[i] for i in chosen],
             rows=32 if device == "cpu" else 512,
-            decoding=self.point.decoding,
+            decoding=self.decoding,
         )
         pairs = zip(chosen, instances, strict=True)
         write_log(self.log, [dataclasses.replace(i, index=index) for index, i in pairs])
@@ -111,9 +111,9 @@ def head_habits(instances: Sequence[Instance]) -> dict[str, list[list[float]]]:
     found: dict[str, Tensor] = {}
     count = moves = 0
     for instance in instances:
-        if not instance.heads:
+        if not instance.token_heads:
             continue
-        heads = torch.tensor(instance.heads, dtype=torch.float64)  # [T, L, H]
+        heads = torch.tensor(instance.token_heads, dtype=torch.float64)  # [T, L, H]
         behind = heads.amax((1, 2), keepdim=True) - heads
         sums = {"behind": behind, "leads": (behind == 0).double(), "still": heads.diff(dim=0) == 0}
         for name, value in sums.items():
@@ -144,8 +144,8 @@ def _packed(instances: Sequence[Instance]) -> bytes:
             "prediction": instance.prediction,
             "delays": instance.delays,
         }
-        if instance.heads:
-            positions = torch.tensor(instance.heads).flatten(1)  # [T, L H]
+        if instance.token_heads:
+            positions = torch.tensor(instance.token_heads).flatten(1)  # [T, L H]
             table["spans"] = (positions.amax(1) - positions.amin(1)).tolist()
         return json.dumps(table, ensure_ascii=False)
 

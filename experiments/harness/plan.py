@@ -24,49 +24,10 @@ __all__ = [
     "Group",
     "Plan",
     "PlannedRun",
-    "Point",
     "find_plan",
+    "label",
     "load",
 ]
-
-
-@dataclass(frozen=True)
-class Point:
-    """One way to translate with a trained model."""
-
-    threshold: float = 0.5
-    k: int | None = None
-    rule: str | None = None
-    beam: int = 1
-
-    @classmethod
-    def parse(cls, text: str) -> Point:
-        """As in a plan: "" or "threshold=0.3", "k=5", "rule=wait-k:3", "beam=4"."""
-        if not text:
-            return cls()
-        key, _, value = text.partition("=")
-        kinds: dict[str, type] = {"threshold": float, "k": int, "rule": str, "beam": int}
-        try:
-            return cls(**{key: kinds[key](value)})
-        except (KeyError, ValueError) as error:
-            raise ConfigError(f"point {text!r}: write {', '.join(kinds)} = value") from error
-
-    @property
-    def decoding(self) -> Decoding:
-        given = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        given = {key: value for key, value in given.items() if value != getattr(Point, key)}
-        if "rule" in given:
-            given["agent"] = given.pop("rule")
-        return Decoding(**given)
-
-    @property
-    def name(self) -> str:
-        """What parse() reads; of the default point: nothing."""
-        for item in dataclasses.fields(self):
-            value = getattr(self, item.name)
-            if value != item.default:
-                return f"{item.name}={value}"
-        return ""
 
 
 @dataclass(frozen=True)
@@ -106,7 +67,7 @@ class PlannedRun:
     stage: int = 0  # how many runs stand before it, each started from the one before
     init_from: str = ""  # the name of the run whose final model it starts from
     init_parts: tuple[str, ...] = ()  # only weights whose names begin so; empty: all
-    points: tuple[Point, ...] = (Point(),)
+    points: tuple[Decoding, ...] = (Decoding(),)  # ways to translate with the trained model
     saves: int = 8  # checkpoints in the course of the run
     candidates: int = 0  # last checkpoints that may be chosen instead of the averaged model
     dal_range: tuple[float, float] = (0.0, 1e9)  # where the chosen one must lie on validation
@@ -167,6 +128,18 @@ class Plan:
 
 def _names(run: PlannedRun) -> set[str]:
     return {run.name, run.group.name, f"part{run.group.part}"}
+
+
+def label(decoding: Decoding) -> str:
+    """The name of a point: what a plan writes; of the default one, nothing."""
+    return "" if decoding == Decoding() else str(decoding)
+
+
+def _decoding(text: str) -> Decoding:
+    try:
+        return Decoding.parse(text)
+    except ValueError as error:
+        raise ConfigError(f"point {text!r}: {error}") from error
 
 
 def find_plan(experiment: str) -> Path:
@@ -258,7 +231,7 @@ def _expand(entry: Mapping[str, Any], group: Group, folder: Path) -> Iterator[Pl
                 seed=seed,
                 init_from=fill(entry.get("init_from", "")),
                 init_parts=tuple(entry.get("init_parts", ())),
-                points=tuple(Point.parse(fill(p)) for p in entry.get("points", [""])),
+                points=tuple(_decoding(fill(p)) for p in entry.get("points", [""])),
                 saves=entry.get("saves", 8),
                 candidates=entry.get("candidates", 0),
                 dal_range=tuple(entry.get("range", (0.0, 1e9))),

@@ -26,7 +26,6 @@ VERBS = {
     "export": "Write a model to ship.",
     "distill": "Translate training text with a teacher.",
     "toy": "Write a toy language pair to try everything with.",
-    "reproduce": "Run an experiment as its plan says.",
 }
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 
