@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["ServerError", "Stream"]
 
 ACK_EVERY = 64  # messages, when there is nothing else to say
+MOST_REFUSED = 10  # times in a row: then the server and we do not understand each other
 
 
 class ServerError(ValueError):
@@ -76,6 +77,7 @@ class Stream:
         self.channel = self.follow = ""  # what followers need: the channel, and their token
         self.limits: Limits | None = None
         self.resumed = 0  # how often
+        self._refused = 0  # times in a row, without anything being taken
         self._kept: deque[Spoken] = deque()  # not acknowledged
         self._number = self._acked = self._sent = 0  # made; taken by the server; sent
         self._words = self._heard = 0
@@ -117,6 +119,7 @@ class Stream:
         """Whole words; waits while the server has too many of ours in its queue."""
         assert self.limits is not None, "use it in `async with`"
         room = (self.limits.message - 400) // 6  # JSON may need six bytes for one of ours
+        room = min(room, self.limits.queue_characters)
         part: list[str] = []
         size = 0
         for word in text.split():
@@ -283,8 +286,10 @@ class Stream:
                 return
             match message:
                 case Error(code, text, fatal):
-                    if fatal or code == "replaced":
+                    self._refused += 1
+                    if fatal or code == "replaced" or self._refused > MOST_REFUSED:
                         raise ServerError(code, text)
+                    await asyncio.sleep(0.1 * self._refused)
                     return
                 case GoingAway():
                     raise ServerError("going-away", "the server stops")
@@ -313,6 +318,7 @@ class Stream:
     def _drop(self, ack: int) -> None:
         while self._kept and self._kept[0].seq <= ack:
             self._kept.popleft()
+            self._refused = 0
 
 
 def _parse(frame: str | bytes) -> ServerMessage | None:

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Header, Request, Response, WebSocket
-from fastapi.responses import FileResponse, HTMLResponse, StreamingResponse
+from fastapi.responses import (
+    FileResponse,
+    HTMLResponse,
+    PlainTextResponse,
+    StreamingResponse,
+)
 from fastapi.staticfiles import StaticFiles
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -86,7 +91,7 @@ def _add_pages(app: FastAPI, live: Live) -> None:
     async def health() -> Response:
         """200 `ok`; 503 while it stops, or if the model's thread has died or hangs."""
         fine = live.healthy
-        return Response("ok\n" if fine else "stopping\n", 200 if fine else 503)
+        return PlainTextResponse("ok\n" if fine else "stopping\n", 200 if fine else 503)
 
     async def metrics(request: Request) -> Response:
         """If the server has tokens: for one with the right `metrics`."""

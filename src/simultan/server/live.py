@@ -232,22 +232,23 @@ class Live:
         """The session is over."""
         if self.sessions.pop(session.id, None) is None:
             return
-        self._free(session)
+        self._free(session, why)
         self.channels.close(session.channel, session.id)
+
+    def _free(self, session: Session, why: str) -> None:
+        """Its place is free, once; a session that is done stays only to be fetched."""
+        queue = session.queue
+        assert isinstance(queue, Queue)
+        if queue.closed:
+            return
+        queue.close()
+        self.sessions_of.give_back(session.address)
+        self.metrics.sessions.set(len(self.sessions_of))
         access_log.info(
             "%s session %s: %d words, %d messages, %.1f s",
             session.address, why, session.words, session.produced,
             time.monotonic() - session.started,
         )  # fmt: skip
-
-    def _free(self, session: Session) -> None:
-        """Its place is free, once; a session that is done stays only to be fetched."""
-        queue = session.queue
-        assert isinstance(queue, Queue)
-        if not queue.closed:
-            queue.close()
-            self.sessions_of.give_back(session.address)
-            self.metrics.sessions.set(len(self.sessions_of))
 
     def _deliver(self, session: Session, message: Numbered | Fault) -> None:
         if isinstance(message, Fault):
@@ -259,7 +260,7 @@ class Live:
         if isinstance(message, Write):
             self.metrics.writes.inc()
         if session.done:
-            self._free(session)
+            self._free(session, "finished")
         if session.connection is not None:
             session.connection.wake.set()
 

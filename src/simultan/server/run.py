@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
-import gc
 import ipaddress
 import logging
 import signal
@@ -15,6 +12,7 @@ from types import FrameType
 
 import uvicorn
 
+from simultan import memory
 from simultan.server.app import create_app
 from simultan.server.guard import GuardedConfig
 from simultan.server.live import Live
@@ -107,7 +105,7 @@ def serve(
     """Until SIGTERM or SIGINT."""
     if level not in LOG_LEVELS:
         raise ValueError(f"log level {level!r}: choose one of {', '.join(LOG_LEVELS)}")
-    _keep_memory()
+    memory.keep()
     # The model's thread lets go of the interpreter at every operation; so need the other, which
     # has short bursts to send, not be made to. With 5 ms both lose time in passing it on.
     sys.setswitchinterval(0.05)
@@ -123,19 +121,6 @@ def serve(
             flush=True,
         )
     server.run()
-
-
-def _keep_memory() -> None:
-    """Let this process keep some of what it frees (glibc), and all it has loaded.
-
-    Else every large intermediate result is new memory, to be cleared by the system first, and the
-    garbage collector goes through all modules now and then.
-    """
-    gc.freeze()
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(-1, 2**26)  # M_TRIM_THRESHOLD
-        libc.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD: the most there is
 
 
 def _is_local(host: str) -> bool:

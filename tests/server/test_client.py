@@ -1,0 +1,158 @@
+"""The Python client never waits for ever: a strange or silent server ends in an exception."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from conftest import PATIENCE, Client, Running, expected, text_of
+from websockets.asyncio.server import ServerConnection, serve
+
+from simultan import client
+
+Start = Callable[..., Running]
+STARTED = {
+    "type": "started", "session": "x", "pair": "", "decoding": "default", "default": "default",
+    "layers": 1, "heads": 1, "resumed": False, "seq": 0, "ack": 0,
+    "limits": {
+        "message": 65536, "queue": 100, "queue_characters": 10_000, "words_per_second": 100,
+        "messages_per_second": 100, "window": 1024, "idle_seconds": 600, "resume_seconds": 60,
+    },
+}  # fmt: skip
+Handler = Callable[[ServerConnection], Awaitable[None]]
+
+
+async def ask(handler: Handler, timeout: float = 0.4, **options: Any) -> list[client.Write]:
+    async with serve(handler, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        url = f"ws://127.0.0.1:{port}/ws"
+        async with asyncio.timeout(PATIENCE):
+            writes = client.translate(url, ["a"], timeout=timeout, **options)
+            return [write async for write in writes]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "not json",
+        "[]",
+        "{}",
+        json.dumps({"type": "write", "text": "x", "seq": 1, "ack": 1}),
+        json.dumps({"type": "read", "words": "many", "seq": 1}),
+        b"\x00\x01",
+    ],
+)
+def test_a_frame_that_cannot_be_read_is_an_exception(frame: str | bytes) -> None:
+    async def handler(line: ServerConnection) -> None:
+        await line.recv()
+        await line.send(json.dumps(STARTED))
+        await line.recv()
+        await line.send(frame)
+        await line.wait_closed()
+
+    with pytest.raises(client.ServerError, match="cannot be read") as error:
+        asyncio.run(ask(handler))
+    assert error.value.code == "malformed"
+
+
+def test_a_first_frame_that_cannot_be_read() -> None:
+    async def handler(line: ServerConnection) -> None:
+        await line.recv()
+        await line.send("<html>")
+        await line.wait_closed()
+
+    with pytest.raises(client.ServerError, match="cannot be read"):
+        asyncio.run(ask(handler))
+
+
+def test_a_server_that_never_answers() -> None:
+    async def handler(line: ServerConnection) -> None:
+        await line.wait_closed()
+
+    with pytest.raises(client.ServerError, match="no simultan server"):
+        asyncio.run(ask(handler))
+
+
+def test_a_server_that_falls_silent() -> None:
+    """It answers pings of the websocket, and says nothing."""
+
+    async def handler(line: ServerConnection) -> None:
+        start = json.loads(await line.recv())
+        if "resume" not in start:
+            await line.send(json.dumps(STARTED))
+        async for _ in line:
+            pass
+
+    with pytest.raises(client.ServerError, match="cannot be reached"):
+        asyncio.run(ask(handler))
+
+
+def test_silence_is_no_fault_while_the_server_answers(start: Start) -> None:
+    server = start()
+
+    async def speak() -> list[tuple[str, int]]:
+        found = []
+        async with client.Stream(server.url, timeout=4.0) as stream:
+
+            async def feed() -> None:
+                for word in ("ab", "cd!"):
+                    await asyncio.sleep(1.2)  # longer than the client waits before it asks
+                    await stream.send(word)
+                await stream.finish()
+
+            feeding = asyncio.create_task(feed())
+            async for message in stream:
+                if isinstance(message, client.Write):
+                    found.append((message.text, message.delay))
+            await feeding
+            assert stream.resumed == 0
+        return found
+
+    assert asyncio.run(speak()) == expected("ab cd!")
+
+
+def test_the_client_ends_sentences_and_changes_its_decoding(start: Start) -> None:
+    server = start()
+    text = text_of(3)
+
+    async def speak() -> list[Any]:
+        async with client.Stream(server.url, decoding="threshold=0.7") as stream:
+            await stream.send("ab cd")
+            await stream.end_sentence()
+            async for message in stream:
+                if isinstance(message, client.End):
+                    break
+            await stream.set_decoding("threshold=0.2")
+            await stream.send(text)
+            await stream.finish()
+            return [message async for message in stream]
+
+    messages = asyncio.run(speak())
+    written = [(m.text, m.delay - 2) for m in messages if isinstance(m, client.Write)]
+    assert written == expected(text, "threshold=0.2")
+
+
+def test_the_client_waits_for_room_in_characters(start: Start) -> None:
+    server = start(queue_characters=400)
+    words = ["abcdef" * 8] * 60
+
+    async def speak() -> int:
+        return len([w async for w in client.translate(server.url, [" ".join(words)])])
+
+    assert asyncio.run(speak()) == len(expected(" ".join(words)))
+    assert Client(server.url).translate("ab!") == expected("ab!")
+
+
+def test_a_server_that_refuses_the_same_message_again_and_again() -> None:
+    async def handler(line: ServerConnection) -> None:
+        await line.recv()
+        await line.send(json.dumps(STARTED))
+        await line.recv()
+        error = {"type": "error", "code": "too-fast", "message": "no", "fatal": False, "seq": 0}
+        await line.send(json.dumps(error))
+
+    with pytest.raises(client.ServerError, match="too-fast"):
+        asyncio.run(ask(handler))
