@@ -56,7 +56,7 @@ def test_folders_come_first(boxes: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def test_an_unknown_name(boxes: tuple[Path, Path]) -> None:
-    with pytest.raises(FileNotFoundError, match="this installation has none by name"):
+    with pytest.raises(FileNotFoundError, match="there is no model in the box"):
         simultan.load("de-fr")
     put(boxes[1] / "de-en")
     with pytest.raises(FileNotFoundError, match=r"de-fr: neither .* known names: de-en"):
@@ -79,7 +79,8 @@ def test_the_command_line_without_a_model(
 def test_a_wheel_holds_the_models(tmp_path: Path) -> None:
     pytest.importorskip("setuptools")
     root, project = Path(__file__).parents[1], tmp_path / "project"
-    shutil.copytree(root / "src" / "simultan", project / "src" / "simultan")
+    for folder in ("src/simultan", "recipes/starter"):
+        shutil.copytree(root / folder, project / folder)
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(root / name, project)
     card = put(project / "models" / "de-en") / "MODEL_CARD.md"

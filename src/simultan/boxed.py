@@ -1,4 +1,4 @@
-"""Models that come in the box: found by name in an installed package or in a checkout."""
+"""Models in the box: those that come with the package or a checkout, found by name."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["default", "names", "resolve"]
 
 DEFAULT = "de-en"
 _HERE = Path(__file__).resolve().parent
-BOXES = _HERE / "models", _HERE.parents[1] / "models"  # of a wheel; of a checkout
+BOXES = _HERE / "models", _HERE.parents[1] / "models"  # in a wheel; in a checkout
 _MARK = "weights.safetensors"
 
 
 def _folders() -> dict[str, Path]:
-    """Every boxed model by its name; an installed one comes first."""
+    """The models in the box by name; those of an installed package come first."""
     found: dict[str, Path] = {}
     for box in BOXES:
         for mark in sorted(box.glob(f"*/{_MARK}")):
@@ -22,17 +22,17 @@ def _folders() -> dict[str, Path]:
 
 
 def names() -> list[str]:
-    """The models of this installation."""
+    """The names of the models in the box."""
     return sorted(_folders())
 
 
 def default() -> str:
-    """The model to take when none is named; empty where none is in the box."""
+    """The name of the model to use when none is named; empty if it is not in the box."""
     return DEFAULT if DEFAULT in _folders() else ""
 
 
 def resolve(name: str | Path) -> Path:
-    """The folder of a model: one that is there, or the boxed one of this name."""
+    """The folder of a model: the path itself, or the model in the box with this name."""
     path = Path(name)
     if (path / _MARK).exists():
         return path
@@ -40,6 +40,6 @@ def resolve(name: str | Path) -> Path:
     if str(name) in boxed:
         return boxed[str(name)]
     if path.exists() or len(path.parts) != 1:
-        return path  # whoever opens it says what is missing
-    known = f"known names: {', '.join(boxed)}" if boxed else "this installation has none by name"
+        return path  # the error of whoever opens it says what is missing
+    known = f"known names: {', '.join(boxed)}" if boxed else "there is no model in the box"
     raise FileNotFoundError(f"{name}: neither a model's folder nor a model's name; {known}")

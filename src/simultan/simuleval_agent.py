@@ -1,8 +1,7 @@
 """The SimulEval agent: `simuleval --agent-class simultan.simuleval_agent.Agent --model DIR ...`.
 
-SimulEval sends one source word and takes one segment in each round, so everything that is ready
-is written at once: a word kept for the next round would be charged with a source word that it
-did not wait for.
+In each round SimulEval sends one source word and takes one segment. So the agent writes all that
+is ready at once: a word kept for the next round would be charged for a word it did not wait for.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Agent(TextToTextAgent):
         self.fed = 0
 
     def policy(self) -> Action:
-        """Feed what has come and write all that is ready."""
+        """Feed the new words and write all that is ready."""
         words = self.states.source[self.fed :]
         self.fed += len(words)
         events = self.session.feed(" ".join(words))

@@ -189,7 +189,7 @@ def test_texts_from_files(tmp_path: Path) -> None:
         (log_line(elapsed=[1.0]), "line 1: 2 delays, but 1 values of 'elapsed'"),
         (log_line(prediction=None), "line 1: 'prediction' must be a text"),
         (log_line(index=-1), "line 1: 'index'"),
-        (log_line() + log_line(), "line 2: index 0 is there twice"),
+        (log_line() + log_line(), "line 2: index 0 appears twice"),
     ],
 )
 def test_bad_logs_name_the_line(tmp_path: Path, text: str, message: str) -> None:

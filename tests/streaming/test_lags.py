@@ -28,7 +28,7 @@ def test_a_measurement_that_does_not_rise_is_left_out() -> None:
 
 def test_they_lie_in_the_folder(tmp_path: Path) -> None:
     assert Lags.load(tmp_path) == Lags()
-    with pytest.raises(ValueError, match="was not measured: choose a threshold"):
+    with pytest.raises(ValueError, match="was not measured; choose a threshold"):
         Lags.load(tmp_path).threshold(3.0)
     MEASURED.save(tmp_path)
     assert Lags.load(tmp_path) == MEASURED

@@ -1,4 +1,4 @@
-"""A test set through a translator: first `instances.log`, then `scores.json` from the log alone."""
+"""Translate a test set into `instances.log`, then score that log into `scores.json`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def evaluate(
     system: str = "",
     progress: Callable[[int], None] | None = None,
 ) -> Scores:
-    """Translate and score a test set; with `out`, leave instances.log and scores.json there."""
+    """Translate and score a test set; with `out`, write instances.log and scores.json there."""
     instances = translate_set(
         translator,
         sources,
@@ -68,7 +68,7 @@ def translate_set(
     words_per_second: float = WORDS_PER_SECOND,
     progress: Callable[[int], None] | None = None,
 ) -> list[Instance]:
-    """Translate a test set: the sentences of its log."""
+    """Translate a test set; returns the sentences of its log."""
     if len(sources) != len(references):
         raise ValueError(
             f"{len(sources)} source lines against {len(references)} reference lines: "
@@ -85,7 +85,7 @@ def translate_set(
             zip(translations, sources, references, strict=True)
         )
     ]
-    # a run's time cannot be told apart by sentence: each takes its share by words
+    # rows share their time, so each sentence gets a share of it by its words
     lengths = [len(i.delays) + (i.source_length or 0) + 1 for i in instances]
     return [
         dataclasses.replace(instance, seconds=seconds * length / sum(lengths))

@@ -24,7 +24,7 @@ _COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
 _MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
 _INK, _GREY, _PALE = "#222222", "#8a8a8a", "#eef1f4"
 _QUALITY = {"bleu": "BLEU", "bleu_lowercased": "BLEU (lower-cased)", "chrf": "chrF"}
-_STYLE: Any = {  # Any: its type in matplotlib lists every setting there is
+_STYLE: Any = {  # Any: matplotlib's own type lists every setting
     "font.size": 9,
     "axes.edgecolor": _GREY,
     "axes.labelcolor": _INK,
@@ -53,7 +53,7 @@ class Run:
 
 
 def find_runs(folders: Sequence[str | Path], labels: Sequence[str] = ()) -> list[Run]:
-    """The runs in these folders; runs of one system are one curve.
+    """Find the runs in these folders; runs of one system form one curve.
 
     A folder with a scores.json is one run; a folder of such folders is a system with a run in
     each. A run's system is the label given with its folder, or the name in its scores.json, or
@@ -187,7 +187,7 @@ def _draw_heads(axis: Axes, heads: list[list[list[int]]]) -> None:
 
 
 def _offset(index: int, count: int) -> float:
-    """Where the index-th of `count` things lies in a cell, from its middle."""
+    """The offset of the index-th of `count` dots from the middle of a cell."""
     return ((index + 0.5) / count - 0.5) * 0.84
 
 
@@ -216,7 +216,7 @@ def _grid(instance: Instance) -> tuple[list[str], list[str], list[float]]:
 
 
 def _pieces(pieces: list[str]) -> list[str]:
-    """Pieces as they are shown: a dot where a word goes on."""
+    """Pieces as they are shown, with a dot where a word continues."""
     if not any(piece.endswith("▁") for piece in pieces):  # whole words
         return list(pieces)
     return [piece.removesuffix("▁") if piece.endswith("▁") else piece + "·" for piece in pieces]
@@ -233,7 +233,7 @@ def _read_scores(file: Path) -> dict[str, Any]:
 
 
 def _save(figure: Figure, out: str | Path) -> list[Path]:
-    """As PNG, SVG and PDF, each whole or not at all."""
+    """Save as PNG, SVG and PDF; a file is written completely or not at all."""
     out = Path(out)
     if out.suffix in (".png", ".svg", ".pdf"):
         out = out.with_suffix("")

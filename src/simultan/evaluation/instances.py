@@ -1,7 +1,7 @@
 """The log of an evaluation: SimulEval's JSON lines, read and written.
 
-Every line holds SimulEval's keys (index, prediction, delays, elapsed, prediction_length,
-reference, source, source_length); the keys after them are ours, and other tools pass them over.
+Every line has SimulEval's keys (index, prediction, delays, elapsed, prediction_length, reference,
+source, source_length). The keys after them are ours, and other tools ignore them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SIMULEVAL = _KEYS[: _KEYS.index("source_length") + 1]
 
 
 def read_log(path: str | Path) -> list[Instance]:
-    """The sentences of a log in the order of their index."""
+    """Read a log (or the instances.log of a folder), in the order of the indices."""
     path = _log_file(path)
     found: dict[int, Instance] = {}
     for number, line in enumerate(read_lines(path), 1):
@@ -58,7 +58,7 @@ def read_log(path: str | Path) -> list[Instance]:
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from error
         if instance.index in found:
-            raise ValueError(f"{path}, line {number}: index {instance.index} is there twice")
+            raise ValueError(f"{path}, line {number}: index {instance.index} appears twice")
         found[instance.index] = instance
     if not found:
         raise ValueError(f"{path} is empty: there is no sentence to score")
@@ -66,7 +66,7 @@ def read_log(path: str | Path) -> list[Instance]:
 
 
 def write_log(path: str | Path, instances: Iterable[Instance]) -> None:
-    """Write a log that SimulEval and OmniSTEval read; what is not known of ours is left out."""
+    """Write a log that SimulEval and OmniSTEval read; our keys without a value are left out."""
     lines = []
     for instance in instances:
         table = {key: getattr(instance, key) for key in _KEYS}
@@ -80,7 +80,7 @@ def with_texts(
     sources: Sequence[str] | None = None,
     references: Sequence[str] | None = None,
 ) -> list[Instance]:
-    """The same sentences with the texts of these lines; a sentence's index is its line."""
+    """Fill in texts: the sentence with index n takes line n."""
     for name, lines in (("source", sources), ("reference", references)):
         if lines is not None and len(lines) <= instances[-1].index:
             raise ValueError(
@@ -100,7 +100,7 @@ def with_texts(
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file completely or not at all."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")

@@ -1,4 +1,4 @@
-"""The scores of a log: quality, latency and real time, from `instances.log` alone."""
+"""Score a log: quality, latency and computing time, from `instances.log` alone."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ WORDS_PER_SECOND = 2.5  # an unhurried speaker
 
 @dataclass(frozen=True)
 class Scores:
-    """What a log says about a system; None where the log does not say it.
+    """What a log says about a system; a value is None if the log does not have it.
 
-    `latency` has a value for each of `latency.METRICS`: the mean over the sentences that wrote
-    something, in `latency_unit`. `al_ca` is AL
-    with computing time in it (`latency.emission_times`), in words of a source that is spoken at
-    `words_per_second`. `span` is in source pieces. The seconds are those of the whole run divided
-    by its words: with several rows at once they measure throughput, and `al_ca` waits for the
-    other rows as well, so evaluate one row at a time for what one listener sees.
+    `latency` has a value for each of `latency.METRICS`: the mean over the sentences for which
+    something was written, in `latency_unit`. `al_ca` is AL with computing time included
+    (`latency.emission_times`), in words of a source that is spoken at `words_per_second`. `span`
+    is in source pieces. The seconds are those of the whole run divided by its words. With several
+    rows they measure throughput, and `al_ca` includes the time of the other rows: evaluate with
+    one row to see what one listener sees.
     """
 
     system: str
@@ -53,7 +53,7 @@ class Scores:
     chrf_signature: str | None
 
     def flat(self) -> dict[str, Any]:
-        """All values by name, as they stand in scores.json: each metric is a key of its own."""
+        """All values by name, as in scores.json, where each latency metric is a key."""
         values: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -69,7 +69,7 @@ def score(
     words_per_second: float = WORDS_PER_SECOND,
     system: str = "",
 ) -> Scores:
-    """Score a log, ours or another's (`instances.read_log`); quality needs references in it."""
+    """Score a log of ours or of another tool; quality needs references in it."""
     if not instances:
         raise ValueError("no sentence to score")
     if words_per_second <= 0:
@@ -118,7 +118,7 @@ def write_scores(path: str | Path, scores: Scores) -> None:
 
 
 def _latencies(written: Sequence[Instance], unit: LatencyUnit) -> dict[str, float | None]:
-    """Means over the sentences that wrote something, as SimulEval takes them."""
+    """Means over the sentences for which something was written, as in SimulEval."""
     means: dict[str, float | None] = dict.fromkeys(latency.METRICS)
     if not written:
         return means
@@ -131,7 +131,7 @@ def _latencies(written: Sequence[Instance], unit: LatencyUnit) -> dict[str, floa
 
 
 def _computation_aware(written: Sequence[Instance], words_per_second: float) -> float | None:
-    """AL of the computing times if they were logged, else of another tool's `elapsed`."""
+    """AL with the logged computing times, or else with another tool's `elapsed`."""
     if not written or not any(any(i.elapsed) for i in written):
         return None
     delays, lengths = _lengths(written, "words")
@@ -164,7 +164,7 @@ def _lengths(
                     f"the sentence with index {i.index} has no source_length: give the source text"
                 )
             row, source = i.delays, i.source_length
-            # one space parts two words, as in SimulEval
+            # words are separated by one space, as in SimulEval
             reference = None if i.reference is None else len(i.reference.split(" "))
         rows.append(row)
         lengths.append((source, len(row), len(row) if reference is None else reference))

@@ -20,7 +20,7 @@ __all__ = ["AgentsDecide", "HeadsDecide"]
 
 
 class HeadsDecide:
-    """A learned policy, or a model trained with a fixed lag: the model itself knows when."""
+    """The model decides by itself: its policy is learned, or it was trained with a fixed lag."""
 
     def __init__(self, model: TranslationModel, rows: list[Row]) -> None:
         self.model, self.rows = model, rows
@@ -49,7 +49,7 @@ class HeadsDecide:
         ]
 
     def move_on(self, row: int, token: int) -> None:
-        """Source tokens before this one are translated: heads go on from it."""
+        """Source tokens before this one are translated; heads scan from this one on."""
         self.state.skip_to(row, token)
 
     def needed(self, row: int) -> int:
@@ -67,7 +67,7 @@ class AgentsDecide:
     the model has.
     """
 
-    layers = heads = 1  # where a head would stand is where the model stops to see
+    layers = heads = 1  # its one head stands on the last source token that the model sees
 
     def __init__(self, backend: Backend, rows: list[Row], default: Agent) -> None:
         self.backend, self.rows = backend, rows
@@ -125,7 +125,7 @@ class AgentsDecide:
         writing = [row for row, words in answers.items() if words == WRITE]
         if 0 in views:
             best = dict(zip(rows, views[0].best, strict=True))
-        elif writing:  # the agent did not need to know
+        elif writing:  # the agent decided without looking at the scores
             best = dict(zip(writing, self._score(writing, 0).best, strict=True))
         for row in writing:
             stop = self.rows[row].tokens_of(self.visible[row]) - 1
@@ -141,7 +141,7 @@ class AgentsDecide:
         return self.backend.score(rows, visible, attention)
 
     def move_on(self, row: int, token: int) -> None:
-        """Source tokens before this one are translated: the model sees at least this one."""
+        """Source tokens before this one are translated; the model now sees this one."""
         state = self.rows[row]
         word = state.word_of[token - state.first] if token < state.available else state.words + 1
         self.visible[row] = max(self.visible[row], word)

@@ -11,7 +11,7 @@ from simultan.streaming.translator import Translator
 
 __all__ = ["distill"]
 
-PART = 64  # times as many lines as rows are translated at a time: rows stay busy, little is lost
+PART = 64  # lines for each row between two writes: rows stay busy, and a crash loses little
 
 
 def distill(
@@ -23,9 +23,9 @@ def distill(
     rows: int = 256,
     progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Write the translation of each line; whole lines that are there already are kept.
+    """Write the translation of each line to a file. Complete lines that it already has are kept.
 
-    Returns the lines of the file. `progress` is told how many more are there.
+    Returns the number of lines in the file. `progress` is called with the number of new lines.
     """
     with open(out, "a+b") as file:
         file.seek(0)

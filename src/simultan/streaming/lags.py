@@ -1,4 +1,4 @@
-"""How many words behind a model stays at each threshold, as measured; lags.json in its folder."""
+"""How many words behind a model stays at each threshold; measured, in lags.json in its folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["UNMEASURED", "Lags"]
 
 @dataclass(frozen=True)
 class Lags:
-    """Thresholds mean something else for every model; words behind do not."""
+    """A threshold means something different for every model; words behind mean the same."""
 
     points: tuple[tuple[float, float], ...] = ()  # threshold, AL in words; both rise
 
@@ -27,7 +27,7 @@ class Lags:
 
     @classmethod
     def load(cls, folder: str | Path) -> Lags:
-        """Of a model's folder; none where nothing was measured."""
+        """Read lags.json in a model's folder; without the file there are no points."""
         path = Path(folder) / "lags.json"
         if not path.exists():
             return cls()
@@ -39,7 +39,7 @@ class Lags:
 
     @classmethod
     def of(cls, measured: Sequence[tuple[float, float]]) -> Lags:
-        """From measurements: those kept at which the lag rises with the threshold."""
+        """Keep the measurements at which the lag rises with the threshold."""
         points: list[tuple[float, float]] = []
         for threshold, lag in sorted(measured):
             if not points or (threshold > points[-1][0] and lag > points[-1][1]):
@@ -51,12 +51,14 @@ class Lags:
         (Path(folder) / "lags.json").write_text(text + "\n", encoding="utf-8")
 
     def threshold(self, lag: float) -> float:
-        """The threshold at which the model stays about so many words behind."""
+        """The threshold at which the model stays about this many words behind."""
         if len(self.points) < 2:
-            raise ValueError("how far behind this model stays was not measured: choose a threshold")
+            raise ValueError(
+                f"lag={lag:g}: how far behind this model stays was not measured; choose a threshold"
+            )
         lags = [point[1] for point in self.points]
         if not lags[0] <= lag <= lags[-1]:
-            raise ValueError(f"lag = {lag:g} words: this model has {lags[0]:.1f} to {lags[-1]:.1f}")
+            raise ValueError(f"lag={lag:g}: this model has {lags[0]:.1f} to {lags[-1]:.1f} words")
         log_odds = [math.log(threshold / (1 - threshold)) for threshold, _ in self.points]
         return float(1 / (1 + np.exp(-np.interp(lag, lags, log_odds))))
 

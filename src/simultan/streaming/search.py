@@ -1,4 +1,4 @@
-"""Beam search over whole sentences, for offline models; greedy search is a session.
+"""Beam search over whole sentences, for offline models; a session is the greedy search.
 
 score(y) = log p(y | x) / |y|^penalty,  |y| with its end-of-sequence
 """
@@ -38,7 +38,7 @@ class _Search:
     def grow(
         self, scores: list[list[float]], tokens: list[list[int]], beam: int, penalty: float
     ) -> list[int]:
-        """Take the best continuations; which beam each new one goes on from."""
+        """Take the best continuations; returns the old beam that each new one continues."""
         grown = sorted(
             (
                 (old.score + score, i, token)
@@ -66,7 +66,7 @@ class _Search:
         if self.best is None or hypothesis.score > self.best.score:
             self.best = hypothesis
 
-    def goes_on(self, beam: int) -> bool:
+    def continues(self, beam: int) -> bool:
         return self.finished < beam and len(self.beams[0].tokens) < self.longest
 
 
@@ -92,7 +92,7 @@ def beam_search(
         rows = [s.first_row + i for s in active for i in range(len(s.beams))]
         last = [(BOS, *old.tokens)[-1] for s in active for old in s.beams]
         logits = model.step(last, state, rows, [0.5] * len(rows)).logits
-        logits[:, :EOS] = -torch.inf  # padding and begin are nothing to write
+        logits[:, :EOS] = -torch.inf  # padding and begin are never written
         top = torch.log_softmax(logits.double(), -1).topk(min(2 * beam, logits.shape[1]))
         scores, tokens = top.values.tolist(), top.indices.tolist()
         state.commit(rows)
@@ -104,12 +104,12 @@ def beam_search(
                 parents[s.first_row + i] = s.first_row + parent
             start = end
         state.reorder(parents)
-        active = [s for s in active if s.goes_on(beam)]
+        active = [s for s in active if s.continues(beam)]
     return [s.best or nothing for s in searches]
 
 
 def _read(model: TranslationModel, sources: Sequence[Sequence[int]], beam: int) -> State:
-    """Every source in `beam` rows."""
+    """Read every source into `beam` rows."""
     state = model.initial_state(max(1, beam * len(sources)))
     longest = max((len(source) for source in sources), default=0)
     padded = [

@@ -1,4 +1,4 @@
-"""A trained model as people hold it: load it, open sessions, translate test sets."""
+"""A trained model for users: load it, open sessions, translate test sets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Translation", "Translator", "load"]
 
 @dataclass
 class Translation:
-    """One sentence, and how it came about."""
+    """One translated sentence, and when each part of it was written."""
 
     words: list[str] = field(default_factory=list)
     delays: list[int] = field(default_factory=list)  # source words read, for each word
@@ -45,7 +45,7 @@ class Translator:
         self, model: TranslationModel, config: Config, codec: Codec, lags: Lags = UNMEASURED
     ) -> None:
         self.model, self.config, self.codec = model.eval(), config, codec
-        self.lags = lags  # `lags.threshold(5)`: the threshold to stay 5 words behind
+        self.lags = lags
 
     def session(
         self,
@@ -55,10 +55,10 @@ class Translator:
         segment: bool = True,
         longest: int | None = None,
     ) -> Session:
-        """A new stream, decoded as "lag=4" or "wait-k:3" say; see Decoding for all ways.
+        """Open a stream. How to decode is a Decoding or its text, such as "lag=4" or "wait-k:3".
 
-        With `segment` it has no end, and each sentence is translated by itself; without, all
-        that is fed until finish() is one sentence.
+        With `segment` each sentence is translated by itself, and the stream may never end;
+        without it, all words until finish() are one sentence.
         """
         return Session(
             self.model,
@@ -78,9 +78,9 @@ class Translator:
         rows: int = 32,
         progress: Callable[[int], None] | None = None,
     ) -> list[Translation]:
-        """A test set through one session of many rows; a row that is done takes the next one.
+        """Translate sentences side by side; a row that is done takes the next sentence.
 
-        The source is fed at once: where heads stop does not depend on how it arrives.
+        Sentences are fed as a whole: the words and their delays are those of a live stream.
         """
         if isinstance(sentences, str):
             raise TypeError("translate() takes a list of sentences: write translate([text])")
@@ -137,7 +137,7 @@ class Translator:
                         take(row)
                     else:
                         active -= 1
-        session.on_token = None  # it knows the session: without this the caches would live on
+        session.on_token = None  # it refers to the session, whose caches would stay in memory
         return results
 
     def _search(
@@ -175,9 +175,9 @@ class Translator:
 def load(
     name: str | Path, *, device: str | torch.device = "cpu", quantize: str | None = None
 ) -> Translator:
-    """The translator of a model's folder, or of a model in the box by its name ("de-en").
+    """Load a model from its folder, or a model in the box by its name, such as "de-en".
 
-    quantize = "int8" rounds its weights, on a CPU.
+    quantize="int8" rounds the weights, which is faster on a CPU.
     """
     place = _device(device)
     folder = boxed.resolve(name)
