@@ -63,20 +63,27 @@ def run_server(options: argparse.Namespace) -> None:
         model = diagonal_model(SHAPE, 30).prepare_inference(kind)
         config = Config(model=SHAPE, policy=PolicyConfig(name="mma-il"))
         translator = Translator(model, config, make_codec())
-    settings = Settings(rows=options.most, batching=options.server == "on")
+    limits = {} if options.public else {"per_address": 0, "max_connections": 10_000}
+    settings = Settings(
+        rows=options.most, batching=options.server == "on", drain_seconds=0.0, **limits
+    )
     serve(translator, settings, "127.0.0.1", options.port)
 
 
 class Server:
     """The other process."""
 
-    def __init__(self, options: argparse.Namespace, batching: bool) -> None:
+    def __init__(
+        self, options: argparse.Namespace, batching: bool, *, public: bool = False
+    ) -> None:
+        """`public`: with the limits that a server has by default on what one address may do."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+            port = self.port = probe.getsockname()[1]
         command = [sys.executable, __file__, "--server", "on" if batching else "off"]
         command += ["--port", str(port), "--most", str(options.most)]
         command += ["--model", options.model] + ["--int8"] * options.int8
+        command += ["--public"] * public
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         self.url = f"ws://127.0.0.1:{port}/ws"
         until = time.monotonic() + 120
@@ -302,23 +309,21 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=320, help="streams, and rows of the server")
     parser.add_argument("--soak", type=float, default=0.0, help="seconds")
     parser.add_argument("--streams", type=int, default=0, help="soak with so many, nothing else")
+    parser.add_argument("--attacker", action="store_true", help="soak beside all attacks in turn")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--server", choices=["on", "off"], help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--public", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.server:
         run_server(options)
         return
-    options.model = options.model or default_model()
-    if options.model == BOXED and not options.text:
-        options.text = TALK
-    if options.model != RANDOM and not options.text:
-        raise SystemExit("--model needs --text: sentences of its source language")
-    print(f"model {options.model}, {'int8' if options.int8 else 'float32'}", flush=True)
+    choose_model(options)
     figures: dict[str, object] = {"model": options.model, "int8": options.int8}
     held = {True: 0, False: 0}
+    attacker: subprocess.Popen[bytes] | None = None
     for batching in (True, False):
-        server = Server(options, batching)
+        server = Server(options, batching, public=options.attacker)
         try:
             if not options.streams:
                 label = "batching" if batching else "one row at a time"
@@ -326,8 +331,14 @@ def main() -> None:
                 held[batching] = count_held(server, options, begin, label)
             if batching and options.soak:
                 streams = options.streams or max(1, int(0.8 * held[True]))
+                if options.attacker:
+                    from attacks import start_attack
+
+                    attacker = start_attack("all", server.port, options.soak + 30)
                 figures["soak"] = soak(server, options, streams)
         finally:
+            if attacker is not None:
+                attacker.kill()
             server.stop()
         if options.soak:
             break
@@ -341,6 +352,16 @@ def main() -> None:
     verdict = figures.get("soak")
     if isinstance(verdict, dict) and not verdict["held"]:
         raise SystemExit(1)
+
+
+def choose_model(options: argparse.Namespace) -> None:
+    """The model in the box and its talk, unless another is given."""
+    options.model = options.model or default_model()
+    if options.model == BOXED and not options.text:
+        options.text = TALK
+    if options.model != RANDOM and not options.text:
+        raise SystemExit("--model needs --text: sentences of its source language")
+    print(f"model {options.model}, {'int8' if options.int8 else 'float32'}", flush=True)
 
 
 def default_model() -> str:

@@ -1,4 +1,6 @@
-"""The same app on several machines: replicas under Ray Serve, each with the model and its rows.
+"""The app on several machines: python contrib/ray/cluster.py --help
+
+Replicas under Ray Serve, each with the model and its rows.
 
 A websocket stays on the replica it has reached. Session ids begin with the tag of their replica: a
 resume that reaches another one is relayed, frame by frame, to the replica that has the session.
@@ -6,6 +8,7 @@ resume that reaches another one is relayed, frame by frame, to the replica that 
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import logging
 import os
@@ -18,6 +21,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,6 +33,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 import simultan
+from simultan import boxed
 from simultan.server.app import create_app
 from simultan.server.protocol import ProtocolError, Start, parse_client
 from simultan.server.run import keep_discreet
@@ -44,7 +49,6 @@ if "ray" not in sys.modules:  # it looks at these when it is imported; a replica
 
 import ray  # noqa: E402
 from ray import serve  # noqa: E402
-from ray.experimental import internal_kv  # noqa: E402
 
 __all__ = ["Cluster", "Replica", "serve_cluster"]
 
@@ -76,23 +80,49 @@ class Cluster:
 # --- what all replicas can look up ---
 
 
+@ray.remote(num_cpus=0)
+class Registry:
+    """Where each replica can be reached, and whether all of it stops."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+
+    def put(self, name: str, value: str) -> None:
+        self.values[name] = value
+
+    def get(self, name: str) -> str | None:
+        return self.values.get(name)
+
+    def delete(self, name: str) -> None:
+        self.values.pop(name, None)
+
+    def replicas(self) -> list[str]:
+        return [name for name in self.values if name.startswith("replica:")]
+
+
+def _registry() -> Any:
+    """The one of this cluster."""
+    return Registry.options(name=NAME, namespace=NAME, get_if_exists=True,
+                            lifetime="detached").remote()  # fmt: skip
+
+
 def _put(name: str, value: str) -> None:
-    internal_kv._internal_kv_put(f"{NAME}:{name}", value)
+    ray.get(_registry().put.remote(name, value))
 
 
 def _get(name: str) -> str | None:
-    value = internal_kv._internal_kv_get(f"{NAME}:{name}")
-    return None if value is None else value.decode()
+    value: str | None = ray.get(_registry().get.remote(name), timeout=5)
+    return value
 
 
 def _delete(name: str) -> None:
-    internal_kv._internal_kv_del(f"{NAME}:{name}")
+    ray.get(_registry().delete.remote(name), timeout=5)
 
 
 def _replicas() -> list[str]:
     """Names of the replicas that have not said goodbye."""
-    keys = internal_kv._internal_kv_list(f"{NAME}:replica:")
-    return [key.decode().removeprefix(f"{NAME}:") for key in keys]
+    names: list[str] = ray.get(_registry().replicas.remote(), timeout=5)
+    return names
 
 
 # --- a replica ---
@@ -108,10 +138,10 @@ class Replica:
     """The app (ASGI) with a door to the other replicas."""
 
     def __init__(self, cluster: Cluster) -> None:
-        translator = simultan.load(cluster.model, device=cluster.device)
+        quantize = "int8" if cluster.quantize else None
+        translator = simultan.load(cluster.model, device=cluster.device, quantize=quantize)
         if cluster.device == "cpu":
             torch.set_num_threads(cluster.threads)
-            translator.model.prepare_inference("int8" if cluster.quantize else None)
         keep_discreet("uvicorn.error", "simultan", "ray.serve")
         self.app = create_app(translator, cluster.settings)
         self.live = self.app.state.live
@@ -141,6 +171,9 @@ class Replica:
             await self._live(scope, receive, send)
         elif scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
+        elif scope["path"].startswith("/v1/follow/"):
+            text = "streams of a cluster cannot be followed\n"
+            await PlainTextResponse(text, 404)(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
@@ -162,7 +195,7 @@ class Replica:
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        _delete(name)
+        await asyncio.to_thread(_delete, name)
 
     async def _watch(self, name: str) -> None:
         """Whether the whole cluster stops: then clients hear of it, while they can."""
@@ -171,7 +204,7 @@ class Replica:
             await asyncio.sleep(0.5)
             with suppress(Exception):  # Ray's store may be away for a while: streams go on
                 stopping = await asyncio.to_thread(_get, "stopping") is not None
-        await self.live.drain()
+        await self.live.finish()
         await asyncio.to_thread(_delete, name)
 
     async def _other_replica(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -317,7 +350,7 @@ def application(cluster: Cluster) -> Any:
 def serve_cluster(cluster: Cluster, host: str, port: int) -> None:
     """Until SIGTERM or SIGINT; on the Ray cluster of RAY_ADDRESS, or on one of our own."""
     if not port:
-        raise ValueError("--ray needs a --port: all machines have the same")
+        raise ValueError("a cluster needs a --port: all machines have the same")
     local = host in ("127.0.0.1", "localhost", "::1")
     _join(cluster)
     over = threading.Event()
@@ -334,7 +367,7 @@ def serve_cluster(cluster: Cluster, host: str, port: int) -> None:
         print(f"simultan: http://{host}:{port} (Ctrl-C stops it)", flush=True)
         over.wait()
         _put("stopping", "1")
-        until = time.monotonic() + cluster.settings.drain_seconds + 2
+        until = time.monotonic() + cluster.settings.flush_seconds + 3
         while _replicas() and time.monotonic() < until:
             time.sleep(0.1)
         if OWN:
@@ -360,3 +393,39 @@ def _join(cluster: Cluster) -> None:
             object_store_memory=STORE_BYTES,
             **quiet,
         )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[2])
+    parser.add_argument("model", nargs="?", default="de-en", help="a model's folder or name")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--replicas", default="1:1", metavar="MIN:MAX", help="as the load needs")
+    parser.add_argument("--rows", type=int, default=32, help="streams side by side, of a replica")
+    parser.add_argument("--decoding", default="default", help='such as "lag=4"')
+    parser.add_argument("--token", default=os.environ.get("SIMULTAN_TOKEN"))
+    parser.add_argument("--origin", action="append", default=[])
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--threads", type=int, default=1, help="cores of a replica")
+    parser.add_argument("--int8", action="store_true")
+    options = parser.parse_args()
+    least, _, most = options.replicas.partition(":")
+    if not (least.isdecimal() and (most or least).isdecimal()):
+        parser.error(f"--replicas {options.replicas}: MIN:MAX, such as 2:8")
+    try:
+        folder = boxed.resolve(options.model)  # replicas load it; nobody else does
+        settings = Settings(
+            decoding=options.decoding, rows=options.rows, token=options.token,
+            origins=tuple(options.origin), per_address=0,
+        )  # fmt: skip
+    except (ValueError, FileNotFoundError) as error:
+        parser.error(str(error))
+    cluster = Cluster(
+        str(Path(folder).resolve()), settings, (int(least), int(most or least)),
+        options.device, options.threads, options.int8,
+    )  # fmt: skip
+    serve_cluster(cluster, options.host, options.port)
+
+
+if __name__ == "__main__":
+    main()

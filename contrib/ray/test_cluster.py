@@ -11,17 +11,17 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Client, expected, text_of
-from typer.testing import CliRunner
+from servers import Client, expected, text_of
 from websockets.exceptions import ConnectionClosed
 
-from simultan import cli
-
 pytest.importorskip("ray")
+SCRIPT = Path(__file__).with_name("cluster.py")
 
 STREAMS = 20
 TAG = 8  # characters of a session id that name its replica
@@ -36,7 +36,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 
 
 class Cluster:
-    """`simultan serve --ray` with everything Ray starts for it."""
+    """cluster.py with everything Ray starts for it."""
 
     def __init__(self, folder: Path) -> None:
         self.temporary = tempfile.mkdtemp(prefix="ray-")  # short: paths of sockets have a limit
@@ -44,7 +44,7 @@ class Cluster:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.url = f"ws://127.0.0.1:{self.port}/ws"
-        command = f"serve {folder} --port {self.port} --ray --replicas 2:2 --rows 24"
+        command = f"{SCRIPT} {folder} --port {self.port} --replicas 2:2 --rows 24"
         self.log = Path(self.temporary) / "output"
         with self.log.open("w") as log:
             own = {
@@ -52,7 +52,7 @@ class Cluster:
                 "RAY_TMPDIR": self.temporary,
             }
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "simultan.cli", *command.split()],
+                [sys.executable, *command.split()],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **own},
@@ -176,6 +176,15 @@ def test_a_killed_replica_takes_only_its_own_streams_along(cluster: Cluster) -> 
     assert other in cluster.replicas()
 
 
+def test_followers_are_told_that_there_are_no_channels(cluster: Cluster) -> None:
+    with pytest.raises(urllib.error.HTTPError, match="404") as error:
+        urllib.request.urlopen(f"http://127.0.0.1:{cluster.port}/v1/follow/abc")
+    assert b"cannot be followed" in error.value.read()
+    client = Client(cluster.url, channel="a-secret-of-the-hall")
+    assert client.started["channel"] == ""
+    client.socket.close(1000)
+
+
 def test_stopping_tells_clients_and_leaves_nothing_behind(cluster: Cluster) -> None:
     client = Client(cluster.url)
     client.say("a")
@@ -190,15 +199,16 @@ def test_stopping_tells_clients_and_leaves_nothing_behind(cluster: Cluster) -> N
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--replicas 2:3", "goes with --ray"),
-        ("--ray --replicas some", "MIN:MAX"),
-        ("--ray --replicas 3:2", "MIN <= MAX"),
-        ("--ray --port 0", "needs a --port"),
+        ("--replicas some", "MIN:MAX"),
+        ("--replicas 3:2", "MIN <= MAX"),
+        ("--port 0", "needs a --port"),
+        ("--decoding much", "decoding"),
     ],
 )
 def test_bad_options_are_refused_before_ray_starts(
     folder: Path, options: str, message: str
 ) -> None:
-    result = CliRunner().invoke(cli.app, ["serve", str(folder), *options.split()])
-    assert isinstance(result.exception, ValueError)
-    assert message in str(result.exception)
+    command = [sys.executable, str(SCRIPT), str(folder), *options.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode != 0
+    assert message in done.stderr

@@ -70,6 +70,8 @@ class Live:
         self.sessions: dict[str, Session] = {}
         self.connections: set[Connection] = set()
         self.jobs: set[TextJob] = set()
+        self.tag = ""  # session ids begin with it: of a server among others
+        self.followable = True  # False: followers may come to another server
         self.draining = False  # no new sessions
         self.stopping = False  # no new words
         self._ticker: asyncio.Task[None] | None = None
@@ -170,8 +172,9 @@ class Live:
             most_characters=self.settings.queue_characters,
             address=address,
         )
+        session.id = self.tag + session.id
         self.sessions[session.id] = session
-        if channel:
+        if channel and self.followable:
             session.channel = channel
             self.channels.open(channel, session.id)
         self.metrics.started.inc()
