@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 from driving import SENTENCE, SOCKETS, expect_words, ready, state, translation, type_text, words
 from playwright.sync_api import expect
@@ -11,6 +13,35 @@ from running import Opener, Process, Running
 
 import simultan
 from simultan.streaming.translator import Translator
+
+
+def test_a_place_is_held_by_those_who_speak(open_page: Opener, translator: Translator) -> None:
+    """An open page holds none; Enter ends a sentence and not the session."""
+    with Running(translator) as server:
+        page = open_page("overlay", url=server.url)
+        sent: list[dict[str, Any]] = []
+        closed: list[str] = []
+
+        def watch(socket: Any) -> None:
+            socket.on("framesent", lambda frame: sent.append(json.loads(frame)))
+            socket.on("close", lambda _: closed.append(socket.url))
+
+        page.on("websocket", watch)
+        page.goto(server.url)
+        state(page, "ready")
+        expect(page.locator("#pair")).to_have_text("English to French")
+        page.wait_for_function("document.readyState === 'complete'")
+        for _ in range(3):
+            type_text(page, "the moon likes a book")
+            page.keyboard.press("Enter")
+        expect(page.locator("#closed .pair")).to_have_count(3)
+        state(page, "live")
+        kinds = [message["type"] for message in sent]
+        assert kinds.count("start") == 2  # to look at the server, and to speak
+        assert len(closed) == 1
+        assert kinds.count("end-sentence") == 3
+        assert "finish" not in kinds
+        page.close()
 
 
 def test_a_cut_connection_is_resumed(open_page: Opener, translator: Translator) -> None:

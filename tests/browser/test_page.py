@@ -151,6 +151,18 @@ def test_slider_in_words(open_page: Opener, translator: Translator) -> None:
         page.close()
 
 
+def test_the_operators_delay_reaches_the_page(open_page: Opener, translator: Translator) -> None:
+    lags = Lags(((0.05, 2.0), (0.5, 3.0), (0.95, 3.8)))
+    measured = Translator(translator.model, translator.config, translator.codec, lags)
+    with Running(measured, decoding="lag=3.6") as server:
+        page = open_page(url=server.url)
+        expect(page.locator("#delay-value")).to_have_text("about 3.6 words behind")
+        type_text(page, SENTENCE)
+        page.keyboard.press("Enter")
+        expect_words(page, measured.translate([SENTENCE], "lag=3.6")[0].words)
+        page.close()
+
+
 def test_slider_in_mid_sentence(open_page: Opener, translator: Translator) -> None:
     session = translator.session("threshold=0.5")
     events = session.feed(HALF)
@@ -253,8 +265,17 @@ def test_one_can_type_while_a_long_text_runs(open_page: Opener, translator: Tran
         expect(last).to_be_in_viewport()
         expect(last.locator(".target")).to_contain_text(translation(translator, "moon")[0])
         # old sentences are plain text
-        assert page.locator(".word").count() < 8_000
+        assert page.locator(".word").count() < 5_000
         assert page.locator("#closed .source").first.text_content() == sentence
+        # all of it is there after a reload, and whoever scrolls back is left there
+        page.reload()
+        expect(page.locator("#closed .pair")).to_have_count(501)
+        expect(last).to_be_in_viewport()
+        page.evaluate("sheet.scrollTop = 0")
+        page.wait_for_timeout(100)
+        type_text(page, "now the ")
+        first = page.locator("#closed .source").first
+        assert first.text_content() == sentence
         page.close()
 
 

@@ -44,7 +44,10 @@ function takeFullScreen() {
 /** Some browsers lay a phone's keyboard over the page: then the page is as high as what is left. */
 function takeKeyboard() {
   const { visualViewport: seen } = globalThis;
-  const fit = () => document.documentElement.style.setProperty("--height", `${seen.height}px`);
+  const fit = () => {
+    if (seen.scale > 1) return; // zoomed in: that is no keyboard
+    document.documentElement.style.setProperty("--height", `${seen.height}px`);
+  };
   seen?.addEventListener("resize", fit);
   if (seen) fit();
 }

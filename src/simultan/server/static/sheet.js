@@ -3,8 +3,10 @@
 
 const PER_FRAME = 250; // words put on the page in one frame
 const AHEAD = 24; // words shown of those that wait to be translated
-const LIVELY = 300; // sentences whose words answer to the pointer; older ones become plain text
+const LIVELY = 150; // sentences whose words answer to the pointer; older ones become plain text
 const PAUSE = 100; // ms between two frames while a long text runs
+const FADE = 12; // words at most that fade in together
+const PLAIN = 10; // what a sentence of plain text costs, in words
 
 export class Sheet {
   /** `parts`: sheet, closed, source, target, more; `onTie(kind, index)`; `onFrame()` after drawing. */
@@ -59,10 +61,16 @@ export class Sheet {
     const { transcript } = this;
     const { sentences, words, writes } = transcript;
     this.takeBack();
-    this.hurry = words.length - this.heard > AHEAD; // more than a person says
+    this.hurry = words.length - Math.min(this.heard, this.words) > AHEAD; // more than a person says
     let room = PER_FRAME;
     for (;;) {
       const next = sentences[this.row + 1];
+      if (next && this.words <= sentences[this.row].from && this.row < sentences.length - LIVELY) {
+        if (room <= 0) break;
+        room -= PLAIN;
+        this.addPlain(next);
+        continue;
+      }
       const shown = Math.max(this.heard, sentences[this.row].from) + AHEAD;
       room -= this.add("source", next?.from ?? Math.min(words.length, shown), room);
       room -= this.add("target", next?.first ?? writes.length, room);
@@ -73,7 +81,7 @@ export class Sheet {
     this.showHeard();
     const waiting = words.length - this.words;
     this.onFrame({ waiting, behind: room <= 0 });
-    if (this.pinned) this.parts.sheet.scrollTop = this.parts.sheet.scrollHeight;
+    if (this.pinned) this.follow();
     if (room <= 0) this.draw(); // there is more
   }
 
@@ -104,7 +112,7 @@ export class Sheet {
       span.textContent = source ? this.transcript.words[index] : this.transcript.writes[index].text;
       span.dataset.index = index;
       span.dataset.kind = kind;
-      span.className = this.hurry ? "word" : "word fresh";
+      span.className = this.hurry || count > FADE ? "word" : "word fresh";
       if (source && index >= this.heard) span.classList.add("unheard");
       this.spans[kind].set(index, span);
       parts.push(span, " ");
@@ -116,28 +124,46 @@ export class Sheet {
     return count;
   }
 
+  /** A sentence that is old already, after a reload. */
+  addPlain(next) {
+    const { words, writes } = this.transcript;
+    const row = this.makeRow();
+    row.firstChild.textContent = words.slice(this.words, next.from).join(" ");
+    row.lastChild.textContent = writes.slice(this.writes, next.first).map(({ text }) => text).join(" ");
+    [this.words, this.writes] = [next.from, next.first];
+    this.row++;
+  }
+
+  makeRow() {
+    const row = document.createElement("div");
+    row.className = "pair";
+    for (const [i, kind] of ["source", "target"].entries()) {
+      const cell = document.createElement("p");
+      cell.className = kind;
+      cell.lang = this.languages[i];
+      row.append(cell);
+    }
+    this.parts.closed.append(row);
+    return row;
+  }
+
   /** The open sentence is over: its words get a row of their own above. */
   close(next) {
     const { from, first } = this.transcript.sentences[this.row];
-    const row = document.createElement("div");
-    row.className = "pair";
     const held = document.activeElement;
+    const row = this.makeRow();
     for (const [kind, begin, end] of [["source", from, next.from], ["target", first, next.first]]) {
-      const cell = document.createElement("p");
-      cell.className = kind;
-      cell.lang = this.languages[kind === "source" ? 0 : 1];
+      const cell = row.querySelector(`.${kind}`);
       for (let index = begin; index < end; index++) {
         const span = this.spans[kind].get(index);
         if (span) cell.append(span, " ");
       }
-      row.append(cell);
     }
     // what is left belongs to the next sentence; the spaces of what has gone do not
     for (const kind of ["source", "target"]) {
       const left = [...this.parts[kind].children].flatMap((span) => [span, " "]);
       this.parts[kind].replaceChildren(...left);
     }
-    this.parts.closed.append(row);
     if (held !== document.activeElement && held?.isConnected) held.focus({ preventScroll: true });
     this.row++;
     this.age();
@@ -162,8 +188,17 @@ export class Sheet {
     }
   }
 
+  follow() {
+    const { sheet } = this.parts;
+    const before = sheet.scrollTop;
+    sheet.scrollTop = 1e9; // as far as it goes
+    this.following = sheet.scrollTop !== before; // an event will tell of it
+  }
+
+  /** Whoever scrolls back is left there. */
   scrolled() {
     const { sheet } = this.parts;
+    if (this.following) return void (this.following = false);
     this.pinned = sheet.scrollHeight - sheet.scrollTop - sheet.clientHeight < 60;
   }
 
