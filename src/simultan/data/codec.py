@@ -68,7 +68,7 @@ class Codec:
     def encode_target(self, text: str) -> list[int]:
         """Raw target text with end of sequence."""
         vocabulary, tokens = self.target_vocabulary, self.pipeline.target_tokens
-        words = self.pipeline.split_source(text)
+        words = self.pipeline.split_target(text)
         return [id for word in words for id in vocabulary.encode(tokens(word))] + [EOS]
 
     def decode_target(self, ids: list[int]) -> str:

@@ -140,19 +140,31 @@ def prepare(
     else:
         chosen = codec.pipeline
 
+    spoken = chosen.source_language, chosen.target_language
     splits: dict[str, Split] = {}
     skips = {"train": Skips(strict)}
     speech = Speech(join, asr, seed)
     filters = Filters(max_ratio, deduplicate)
     splits["train"] = read_split(
-        train, skips["train"], report, speech=speech, filters=filters, columns=columns
+        train,
+        skips["train"],
+        report,
+        speech=speech,
+        filters=filters,
+        columns=columns,
+        languages=spoken,
     )
     if not allow_undecodable:
         skips["train"].check_encoding()
     for name, pair in (("valid", valid), ("test", test)):
         if pair is not None:
             splits[name] = read_split(
-                [pair], Skips(strict=True), report, keep_text=True, columns=columns
+                [pair],
+                Skips(strict=True),
+                report,
+                keep_text=True,
+                columns=columns,
+                languages=spoken,
             )
     sides = {
         "source": _tokenise(splits, "source", chosen.tokens, report),

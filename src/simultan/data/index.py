@@ -16,6 +16,7 @@ from simultan.data.formats import read_any
 from simultan.data.shards import Pieces, smallest
 from simultan.data.sources import Progress, Skips, TextPair
 from simultan.data.speech import Speech, read_documents
+from simultan.data.words import split_words
 
 __all__ = ["END", "Index", "Split", "keep", "read_split", "select"]
 
@@ -25,7 +26,8 @@ END = "\n"  # the word that ends a sentence; no text word is a line feed
 class Index:
     """Sentences of one side as numbers of distinct words; word 0 ends a sentence."""
 
-    def __init__(self) -> None:
+    def __init__(self, language: str = "") -> None:
+        self.language = language
         self.numbers: defaultdict[str, int] = defaultdict()
         self.numbers.default_factory = self.numbers.__len__
         self.numbers[END]  # takes number 0
@@ -33,7 +35,7 @@ class Index:
         self.offsets = array("q", [0])
 
     def add(self, text: str) -> None:
-        self.words.extend(map(self.numbers.__getitem__, text.split()))
+        self.words.extend(map(self.numbers.__getitem__, split_words(text, self.language)))
         self.words.append(0)
         self.offsets.append(len(self.words))
 
@@ -65,9 +67,11 @@ def read_split(
     speech: Speech | None = None,
     filters: Filters | None = None,
     columns: str = "",
+    languages: tuple[str, str] = ("", ""),
 ) -> Split:
     """Read text; training text may be filtered, and changed as `speech` says."""
-    split, speech = Split(Index(), Index(), [], []), speech or Speech()
+    source_index, target_index = (Index(language) for language in languages)
+    split, speech = Split(source_index, target_index, [], []), speech or Speech()
     for place, pair in enumerate(pairs):
         numbers = array("q")
         read = read_any(pair, skips, report, columns)

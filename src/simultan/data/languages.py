@@ -27,6 +27,8 @@ class Language:
     joins: str = ""  # words before which a phrase ends
     numerals: str = ""  # words for 0 to 12, then for the first to the twelfth
     decimal: str = "."  # between whole numbers and tenths
+    spaced: bool = True  # white space parts words; if not, every character is one
+    bleu: str = "13a"  # sacrebleu's tokeniser
 
 
 LANGUAGES: dict[str, Language] = {
@@ -59,6 +61,7 @@ LANGUAGES: dict[str, Language] = {
     "fi": Language("esim jne ns mm n klo nk ks ym yms prof tri", "”’»", True, decimal=","),
     "fr": Language("M MM Mme Mlle Dr Me av bd cf chap env etc ex fig p pp St Ste vol", decimal=","),
     "it": Language("Sig Sigg Dott Dr Prof Ing Avv Arch ecc pag art es vol", decimal=","),
+    "ja": Language(spaced=False, bleu="ja-mecab"),
     "nl": Language(
         "bv bijv ca dhr mevr mw drs enz evt nl nr o.a t.a.v z.o.z blz", "“‘", decimal=","
     ),
@@ -67,6 +70,8 @@ LANGUAGES: dict[str, Language] = {
     ),
     "pt": Language("Sr Sra Dr Dra Prof pág etc ex aprox art núm", decimal=","),
     "sv": Language("bl.a t.ex d.v.s dvs ca kl nr osv s.k resp prof", "”’»", True, decimal=","),
+    "th": Language(spaced=False, bleu="char"),
+    "zh": Language(spaced=False, bleu="zh"),
 }
 # a row's abbreviations are heard beside those everyone has; German text has "Mr." in it, too
 _SHARED = frozenset(LANGUAGES[""].abbreviations.split()) | {"Mr", "Mrs", "Ms"}

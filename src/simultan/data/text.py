@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
+from simultan.data.words import split_words
+
 __all__ = ["MARKER", "Pipeline", "PipelineName", "StreamingDetokenizer", "normalise"]
 
 PipelineName = Literal["words", "moses-bpe", "bpe"]
@@ -80,7 +82,11 @@ class Pipeline:
 
     def split_source(self, text: str) -> list[str]:
         """Raw words, the unit in which delays are counted."""
-        return normalise(text).split()
+        return split_words(normalise(text), self.source_language)
+
+    def split_target(self, text: str) -> list[str]:
+        """The same of the other side."""
+        return split_words(normalise(text), self.target_language)
 
     def tokens(self, word: str) -> list[str]:
         """The vocabulary's words in one raw source word."""

@@ -28,6 +28,7 @@ def evaluate(
     *,
     rows: int = 32,
     tokenized: bool = False,
+    language: str = "",
     latency_unit: LatencyUnit = "words",
     words_per_second: float = WORDS_PER_SECOND,
     system: str = "",
@@ -49,6 +50,7 @@ def evaluate(
     scores = score(
         instances,
         tokenized=tokenized,
+        language=language or translator.codec.target_language,
         latency_unit=latency_unit,
         words_per_second=words_per_second,
         system=system,

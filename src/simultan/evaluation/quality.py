@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
+
+from simultan.data.languages import row
 
 __all__ = ["Quality", "measure"]
 
@@ -25,9 +28,16 @@ class Quality:
 
 
 def measure(
-    predictions: Sequence[str], references: Sequence[str], tokenized: bool = False
+    predictions: Sequence[str],
+    references: Sequence[str],
+    tokenized: bool = False,
+    language: str = "",
 ) -> Quality:
-    """Score detokenised text (sacrebleu's 13a), or text that is in tokens already (`tokenized`)."""
+    """Score detokenised text, or text that is in tokens already (`tokenized`).
+
+    sacrebleu's tokeniser is 13a unless the language needs another one: zh for Chinese, ja-mecab for
+    Japanese (characters, if MeCab is not installed), characters for Thai.
+    """
     if len(predictions) != len(references):
         raise ValueError(
             f"{len(predictions)} translations against {len(references)} references: "
@@ -35,7 +45,7 @@ def measure(
         )
     if not predictions:
         raise ValueError("no translation to score")
-    tokenize = "none" if tokenized else "13a"
+    tokenize = "none" if tokenized else _tokeniser(language)
     # force: only silences a warning about text that looks tokenised
     bleu = BLEU(tokenize=tokenize, force=True)
     lower = BLEU(tokenize=tokenize, lowercase=True, force=True)
@@ -50,3 +60,8 @@ def measure(
         bleu_lowercased_signature=str(lower.get_signature()),
         chrf_signature=str(chrf.get_signature()),
     )
+
+
+def _tokeniser(language: str) -> str:
+    name = row(language).bleu
+    return "char" if name == "ja-mecab" and find_spec("MeCab") is None else name

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from simultan import latency
+from simultan.data.languages import row
+from simultan.data.words import split_words
 from simultan.evaluation.instances import Instance, write_text
 from simultan.evaluation.quality import Quality, measure
 
@@ -65,6 +67,7 @@ def score(
     instances: Sequence[Instance],
     *,
     tokenized: bool = False,
+    language: str = "",
     latency_unit: LatencyUnit = "words",
     words_per_second: float = WORDS_PER_SECOND,
     system: str = "",
@@ -84,7 +87,7 @@ def score(
     if not without:
         references = [i.reference or "" for i in instances]
         measured = dataclasses.asdict(
-            measure([i.prediction for i in instances], references, tokenized)
+            measure([i.prediction for i in instances], references, tokenized, language)
         )
     written = [i for i in instances if i.delays]
     with_heads = [i for i in instances if i.token_heads]
@@ -103,11 +106,11 @@ def score(
         empty=len(instances) - len(written),
         latency_unit=latency_unit,
         span=sum(spans) / len(spans) if spans else None,
-        al_ca=_computation_aware(written, words_per_second),
+        al_ca=_computation_aware(written, words_per_second, language),
         words_per_second=words_per_second,
         seconds_per_source_word=_ratio(seconds, source_words),
         seconds_per_target_word=_ratio(seconds, sum(len(i.delays) for i in instances)),
-        latency=_latencies(written, latency_unit),
+        latency=_latencies(written, latency_unit, language),
         **measured,
     )
 
@@ -117,12 +120,14 @@ def write_scores(path: str | Path, scores: Scores) -> None:
     write_text(path, json.dumps(scores.flat(), indent=2) + "\n")
 
 
-def _latencies(written: Sequence[Instance], unit: LatencyUnit) -> dict[str, float | None]:
+def _latencies(
+    written: Sequence[Instance], unit: LatencyUnit, language: str
+) -> dict[str, float | None]:
     """Means over the sentences for which something was written, as in SimulEval."""
     means: dict[str, float | None] = dict.fromkeys(latency.METRICS)
     if not written:
         return means
-    delays, lengths = _lengths(written, unit)
+    delays, lengths = _lengths(written, unit, language)
     timed = any(isinstance(i.source, list) for i in written)  # a recording, in milliseconds
     for name, metric in latency.METRICS.items():
         if not (timed and metric.text_only):
@@ -130,11 +135,13 @@ def _latencies(written: Sequence[Instance], unit: LatencyUnit) -> dict[str, floa
     return means
 
 
-def _computation_aware(written: Sequence[Instance], words_per_second: float) -> float | None:
+def _computation_aware(
+    written: Sequence[Instance], words_per_second: float, language: str
+) -> float | None:
     """AL with the logged computing times, or else with another tool's `elapsed`."""
     if not written or not any(any(i.elapsed) for i in written):
         return None
-    delays, lengths = _lengths(written, "words")
+    delays, lengths = _lengths(written, "words", language)
     if all(i.computing is not None for i in written):
         computing = _padded([i.computing or [] for i in written])
         times = latency.emission_times(delays, computing, words_per_second)
@@ -144,7 +151,7 @@ def _computation_aware(written: Sequence[Instance], words_per_second: float) -> 
 
 
 def _lengths(
-    written: Sequence[Instance], unit: LatencyUnit
+    written: Sequence[Instance], unit: LatencyUnit, language: str
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
     """Delays [N, T], and the lengths of source, prediction and reference in the unit."""
     rows: list[list[float]] = []
@@ -165,11 +172,16 @@ def _lengths(
                 )
             row, source = i.delays, i.source_length
             # words are separated by one space, as in SimulEval
-            reference = None if i.reference is None else len(i.reference.split(" "))
+            reference = None if i.reference is None else _count_words(i.reference, language)
         rows.append(row)
         lengths.append((source, len(row), len(row) if reference is None else reference))
     columns = torch.tensor(lengths, dtype=torch.float64).unbind(1)
     return _padded(rows), (columns[0], columns[1], columns[2])
+
+
+def _count_words(text: str, language: str) -> int:
+    """One space parts two words, as in SimulEval; a character is one in Chinese, Japanese, Thai."""
+    return len(text.split(" ") if row(language).spaced else split_words(text, language))
 
 
 def _padded(rows: Sequence[Sequence[float]]) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 from simultan import boxed, checkpoint
 from simultan.config import Config
 from simultan.data.codec import Codec
+from simultan.data.words import join_words
 from simultan.model import TranslationModel
 from simultan.streaming.decoding import DEFAULT, Decoding
 from simultan.streaming.lags import UNMEASURED, Lags
@@ -35,7 +36,7 @@ class Translation:
 
     @property
     def text(self) -> str:
-        return " ".join(self.words)
+        return join_words(self.words)
 
 
 class Translator:
@@ -158,7 +159,7 @@ class Translator:
             elapsed = time.perf_counter() - started
             for i, hypothesis in zip(group, found, strict=True):
                 tokens = list(hypothesis.tokens)
-                words = self.codec.decode_target(tokens).split()
+                words = self.codec.pipeline.split_target(self.codec.decode_target(tokens))
                 heard = len(self.codec.pipeline.split_source(sentences[i]))
                 results[i] = Translation(
                     words=words,

@@ -102,6 +102,12 @@ class Scoring:
     """How a log is scored."""
 
     tokenized: Annotated[bool, "Take text as tokens that are joined by spaces, for BLEU."] = False
+    language: Annotated[
+        str,
+        "Count words and tokenise for BLEU as this target language needs it: zh, ja and th have"
+        " no spaces. By default, the model's.",
+        "<CODE>",
+    ] = ""
     latency_unit: Annotated[
         Literal["words", "subwords"], "Count delays in words or in subwords."
     ] = "words"

@@ -1,0 +1,118 @@
+"""Languages without spaces: a character is a word, in vocabularies, sessions and scores."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simultan import config, model
+from simultan.data.codec import Codec
+from simultan.data.corpus import prepare
+from simultan.data.sources import TextPair
+from simultan.data.text import Pipeline
+from simultan.data.words import join_words, split_words
+from simultan.evaluation.evaluate import evaluate
+from simultan.evaluation.instances import Instance
+from simultan.evaluation.quality import measure
+from simultan.evaluation.scores import score
+from simultan.streaming.session import Write
+from simultan.streaming.translator import Translator
+
+CHINESE = "我在2023年买了iPhone 15。很好！"
+CHARACTERS = ["我", "在", "2023", "年", "买", "了", "iPhone", "15", "。", "很", "好", "！"]
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "words"),
+    [
+        ("zh", CHINESE, CHARACTERS),
+        ("zh-CN", "你 好", ["你", "好"]),
+        ("ja", "東京へ行く。", ["東", "京", "へ", "行", "く", "。"]),
+        ("th", "ที่นี่", ["ที่", "นี่"]),  # vowels and tones stay with their consonant
+        ("de", "ein Haus", ["ein", "Haus"]),
+        ("", CHINESE, ["我在2023年买了iPhone", "15。很好！"]),
+        ("ko", "안녕 하세요", ["안녕", "하세요"]),
+    ],
+)
+def test_words(language: str, text: str, words: list[str]) -> None:
+    assert split_words(text, language) == words
+
+
+def test_words_are_joined_as_they_are_written() -> None:
+    assert join_words(CHARACTERS) == "我在2023年买了iPhone 15。很好！"
+    assert join_words(["ein", "Haus"]) == "ein Haus"
+    assert join_words([]) == ""
+
+
+@given(st.lists(st.sampled_from([*"我你好。ก็ab1", " "]), max_size=20))
+def test_no_character_is_lost(letters: list[str]) -> None:
+    text = "".join(letters)
+    assert "".join(split_words(text, "zh")) == "".join(text.split())
+    assert all(split_words(word, "zh") == [word] for word in split_words(text, "zh"))
+
+
+def test_bleu_takes_the_tokeniser_of_the_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["我们很好。"], ["我们都很好。"]
+    assert "tok:zh" in measure(*texts, language="zh").bleu_signature
+    assert measure(*texts, language="zh").bleu > measure(*texts).bleu
+    assert "tok:char" in measure(*texts, language="th").bleu_signature
+    assert "tok:13a" in measure(*texts).bleu_signature
+    assert "tok:none" in measure(*texts, tokenized=True, language="zh").bleu_signature
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    assert "tok:char" in measure(*texts, language="ja").bleu_signature
+
+
+def test_latency_counts_characters_of_the_reference() -> None:
+    one = Instance(
+        index=0, prediction="我好", delays=[1, 2], elapsed=[0, 0], prediction_length=2,
+        reference="我很好吗", source="a b", source_length=2,
+    )  # fmt: skip
+    assert score([one], language="zh").latency["ap"] == pytest.approx(3 / (2 * 4))
+    assert score([one]).latency["ap"] == pytest.approx(3 / (2 * 1))
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Translator:
+    """A model that has learned nothing, from Chinese to Japanese."""
+    folder = tmp_path_factory.mktemp("zh-ja")
+    (folder / "a.zh").write_text("我很好。\n你在东京吗？\n" * 20, "utf-8")
+    (folder / "a.ja").write_text("私は元気です。\n東京にいますか？\n" * 20, "utf-8")
+    prepare(folder / "out", [TextPair(folder / "a.zh", folder / "a.ja")], vocabulary=300)
+    codec = Codec.load(folder / "out")
+    recipe = config.parse(
+        'policy.name = "wait-k"\n[model]\nwidth = 16\nffn = 16\nheads = 2\nencoder_layers = 1\n'
+        "decoder_layers = 1"
+    )
+    built = model.build(recipe, len(codec.source_vocabulary), len(codec.target_vocabulary))
+    return Translator(built.eval(), recipe, codec)
+
+
+def test_each_character_is_a_word_of_the_vocabulary(translator: Translator) -> None:
+    codec = translator.codec
+    assert codec.pipeline == Pipeline("bpe", "zh", "ja")
+    assert len(codec.encode_source("我很好")) >= 4
+    ids = codec.encode_target("私は元気です。")
+    assert codec.decode_target(ids[:-1]).split() == list("私は元気です。")
+
+
+def test_a_session_hears_characters(translator: Translator) -> None:
+    whole = translator.session("k=2", segment=False)
+    events = whole.feed("我很好。你在东京吗？") + whole.finish()
+    alone = translator.session("k=2", segment=False)
+    one_by_one = [
+        e for letter in "我很好。你在东京吗？" for e in alone.feed(letter)
+    ] + alone.finish()
+    writes = [
+        [(e.text, e.delay) for e in es if isinstance(e, Write)] for es in (events, one_by_one)
+    ]
+    assert writes[0] == writes[1]
+    assert whole.rows[0].read == 10
+
+
+def test_evaluation_counts_characters(translator: Translator, tmp_path: Path) -> None:
+    scores = evaluate(translator, ["我很好。"], ["私は元気です。"], tmp_path, "k=2")
+    assert "tok:13a" not in scores.bleu_signature
