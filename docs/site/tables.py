@@ -29,25 +29,37 @@ an error. On the command line `simultan train RECIPE.toml --set section.key=valu
 
 
 def explanations(source: str) -> dict[tuple[str, str], str]:
-    """(class, field) -> the comment beside the field and on the lines of their own below it."""
+    """(class, field) -> the comment beside the field and on the lines of their own about it.
+
+    Such lines stand below the field, or above one that has no comment beside it.
+    """
     lines = source.splitlines()
     comments = {
         token.start[0]: token.string.lstrip("# ")
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type == tokenize.COMMENT
     }
-    found = {}
+    found: dict[tuple[str, str], str] = {}
     for part in ast.parse(source).body:
         if not isinstance(part, ast.ClassDef):
             continue
+        loose: list[int] = []  # lines since the field before
         for node in part.body:
             if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):
                 continue
-            numbers = list(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-            while lines[numbers[-1]].strip().startswith("#"):
-                numbers.append(numbers[-1] + 1)
+            numbers = [*range(node.lineno, (node.end_lineno or node.lineno) + 1)]
+            if not any(number in comments for number in numbers):
+                numbers = loose + numbers
+            elif loose:
+                found[previous] += " " + " ".join(comments[number] for number in loose)
             text = " ".join(comments[number] for number in numbers if number in comments)
-            found[part.name, node.target.id] = text
+            previous = part.name, node.target.id
+            found[previous] = text
+            loose = []
+            while lines[numbers[-1] + len(loose)].strip().startswith("#"):
+                loose.append(numbers[-1] + len(loose) + 1)
+        if loose:
+            found[previous] += " " + " ".join(comments[number] for number in loose)
     return found
 
 
