@@ -91,7 +91,7 @@ def test_a_session_with_an_agent_is_like_any_other(agent: str, architecture: str
         words = text.split()
 
         def session(rows: int = 1, model: TranslationModel = model) -> Session:
-            return Session(model, CODEC, agent, rows=rows)
+            return Session(model, CODEC, agent, rows=rows, segment=False)
 
         expected = writes(feed_all(session(), [text]))
         for chunks in (words, [" ".join(words[:3]), "", " ".join(words[3:])]):

@@ -166,7 +166,7 @@ def test_padding_and_begin_are_never_written() -> None:
     model.project = lambda hidden: torch.tensor([3.0, 2.0, 1.0] + [0.0] * (vocabulary - 3)).expand(  # type: ignore[method-assign]
         len(hidden), -1
     )
-    session = Session(model, CODEC)
+    session = Session(model, CODEC, segment=False)
     written: list[int] = []
     session.on_token = lambda choice: written.append(choice.token)
     assert feed_all(session, ["a b"]) == [Read()]  # end of sequence is the best that is left

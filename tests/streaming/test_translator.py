@@ -31,7 +31,7 @@ def test_a_test_set_is_its_sentences(policy: str, architecture: str) -> None:
     found = Translator(model, Config(), CODEC).translate(texts, rows=4, progress=done.append)
     assert sum(done) == len(texts)
     for text, translation in zip(texts, found, strict=True):
-        session = Session(model, CODEC)
+        session = Session(model, CODEC, segment=False)
         tokens: list[int] = []
         session.on_token = lambda choice, tokens=tokens: tokens.append(choice.token)
         alone = writes(feed_all(session, [text]))

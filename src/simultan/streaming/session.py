@@ -80,7 +80,7 @@ class Session:
         decoding: Decoding | str = DEFAULT,
         *,
         rows: int = 1,
-        segment: bool = False,
+        segment: bool = True,
         longest: int | None = None,
         lags: Lags = UNMEASURED,
     ) -> None:
