@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
 import figures  # noqa: E402
 import tables  # noqa: E402
@@ -41,7 +41,12 @@ def blocks(plan: Plan, results: Results, published: dict[str, Any]) -> dict[str,
         "part-one": tables.part(1, plan, results),
         "part-two": tables.part(2, plan, results),
         "goals": tables.goals(plan, results, published),
-        "margins": tables.margins(plan, results, published),
+        "margins-words": tables.margins(1, plan, results, published),
+        "margins": tables.margins(2, plan, results, published),
+        "equal-latency": tables.equal_latency(plan, results),
+        "soft": tables.soft_and_streamed(plan, results),
+        "habits": tables.habits(plan, results),
+        "comparisons": tables.comparisons(HERE / "comparisons.json"),
         "hard": tables.hard_against_infinite(plan, results),
         "seeds": tables.seeds(plan, results),
         "scratch": tables.scratch(plan, results),

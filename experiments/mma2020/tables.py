@@ -15,6 +15,7 @@ from experiments.harness.plan import Group, Plan, PlannedRun
 from simultan.latency import METRICS
 
 NOT_RUN = "not yet run"
+LEARNED = ("mma-il", "mma-il-soft", "mma-h")  # of part one
 OFFLINE = ("modern-offline", "modern-offline-mixed")  # of part two, greedy
 SCORES = {  # column: key of the scores, decimals
     "BLEU": ("bleu", 2),
@@ -120,36 +121,59 @@ def part(number_: int, plan: Plan, results: dict[str, dict[str, Any]]) -> str:
     return text
 
 
-def modern_rows(plan: Plan, results: dict[str, dict[str, Any]]) -> list[Row]:
-    """The streaming points of part two."""
-    runs = [run for run in plan.runs if run.group.part == 2 and "offline" not in run.name]
+def streaming_rows(number_: int, plan: Plan, results: dict[str, dict[str, Any]]) -> list[Row]:
+    """The streaming points of a part's own systems, the first seed of each."""
+    skipped = ("offline", "-start-")
+    runs = [
+        run
+        for run in plan.runs
+        if run.group.part == number_
+        and run.seed == 1
+        and (number_ == 2 or run.group.name in LEARNED)
+        and not any(part in run.name for part in skipped)
+    ]
     return rows_of(runs, results)
 
 
-def best_within(rows: Sequence[Row], key: str, bound: float) -> Row | None:
-    """Of the points with so little latency on the test set, the best on the validation set."""
-    inside = [row for row in rows if row.test[key] is not None and row.test[key] <= bound]
+def best_within(rows: Sequence[Row], bound: float) -> Row | None:
+    """Of the points within an AL on both sets, the best on the validation set."""
+    inside = [
+        row
+        for row in rows
+        if all(part["al"] is not None and part["al"] <= bound for part in (row.valid, row.test))
+    ]
     return max(inside, key=lambda row: row.valid["bleu_lowercased"], default=None)
+
+
+def best_published(published: dict[str, Any], bound: float) -> float | None:
+    """The best point within an AL that its own authors reported."""
+    points = [
+        bleu
+        for system in published["systems"]
+        if not system.get("unverified")
+        for al, bleu in system["points"]
+        if al <= bound
+    ]
+    return max(points, default=None)
 
 
 def goals(plan: Plan, results: dict[str, dict[str, Any]], published: dict[str, Any]) -> str:
     """The distance to each goal of part two."""
-    rows = modern_rows(plan, results)
+    rows = streaming_rows(2, plan, results)
     body = []
-    for goal, bound, best in published["goals"]["points"]:
-        row = best_within(rows, "al", bound)
+    for goal, bound in published["goals"]["points"]:
+        row, best = best_within(rows, bound), best_published(published, bound)
         cells = [f"{goal:.1f} at AL <= {bound:.1f}", number(best)]
         body.append([*cells, *_against(row, goal, best)])
-    goal, best = published["goals"]["offline"]
+    goal = published["goals"]["offline"]
     offline = rows_of([run for run in plan.runs if run.name in OFFLINE], results)
-    cells = [f"{goal:.1f} offline, greedy", number(best)]
     best_row = max(offline, key=lambda row: row.valid["bleu_lowercased"], default=None)
-    body.append([*cells, *_against(best_row, goal, best)])
+    body.append([f"{goal:.1f} offline, greedy", "", *_against(best_row, goal, None)])
     header = ["goal", "best published", "run", "measured", "AL", "LAAL", "DAL", "length"]
     return table([*header, "to the goal", "over published"], body)
 
 
-def _against(row: Row | None, goal: float, best: float) -> list[str]:
+def _against(row: Row | None, goal: float, best: float | None) -> list[str]:
     if row is None:
         return [NOT_RUN, *[""] * 7]
     test = row.test
@@ -157,16 +181,19 @@ def _against(row: Row | None, goal: float, best: float) -> list[str]:
     name = f"{row.run.name}{' ' + row.point if row.point else ''}"
     latencies = [number(test[key]) for key in ("al", "laal", "dal")]
     ratio = number(test["length_ratio"], 3)
-    return [name, number(bleu), *latencies, ratio, f"{bleu - goal:+.2f}", f"{bleu - best:+.2f}"]
+    over = "" if best is None else f"{bleu - best:+.2f}"
+    return [name, number(bleu), *latencies, ratio, f"{bleu - goal:+.2f}", over]
 
 
-def margins(plan: Plan, results: dict[str, dict[str, Any]], published: dict[str, Any]) -> str:
+def margins(
+    number_: int, plan: Plan, results: dict[str, dict[str, Any]], published: dict[str, Any]
+) -> str:
     """Every published point against our best at no more latency."""
-    rows = modern_rows(plan, results)
+    rows = streaming_rows(number_, plan, results)
     body = []
     for system in published["systems"]:
         for al, bleu in system["points"]:
-            row = best_within(rows, "al", al)
+            row = best_within(rows, al)
             name = system["name"] + (" (unverified)" if system.get("unverified") else "")
             cells = [name, number(al), number(bleu)]
             if row is None:
@@ -181,32 +208,124 @@ def margins(plan: Plan, results: dict[str, dict[str, Any]], published: dict[str,
 
 
 def hard_against_infinite(plan: Plan, results: dict[str, dict[str, Any]]) -> str:
-    """Part two: each MMA-H point against MMA-IL at the same DAL, on the line between its best."""
-    curves: dict[str, list[Row]] = {}
-    for run in plan.runs:
-        if run.seed == 1:
-            curves.setdefault(run.group.name, []).extend(rows_of([run], results))
-    line: list[tuple[float, float]] = []
-    points = (
-        (row.test["dal"], row.test["bleu_lowercased"])
-        for name in ("modern-mma-il", "modern-mma-il-hard")
-        for row in curves.get(name, [])
-        if row.test["dal"] is not None
-    )
-    for dal, bleu in sorted(points):
-        if not line or bleu > line[-1][1]:
-            line.append((dal, bleu))
+    """Each MMA-H point against MMA-IL at the same DAL, on the line between its best."""
     body = []
-    for row in [*curves.get("modern-mma-h", []), *curves.get("modern-mma-h-hard", [])]:
-        dal, bleu = row.test["dal"], row.test["bleu_lowercased"]
-        other = None if dal is None else _between(line, dal)
-        cells = (
-            ["no point of MMA-IL", ""] if other is None else [number(other), f"{bleu - other:+.2f}"]
-        )
-        body.append([row.run.name, number(dal), number(bleu), *cells])
+    for text, infinite, hard in (
+        ("words", ("mma-il",), ("mma-h",)),
+        ("subwords", ("modern-mma-il", "modern-mma-il-hard"), ("modern-mma-h",)),
+    ):
+        rows = [row for name in infinite for row in rows_of(_first_seed(plan, name), results)]
+        line = _frontier(rows, "dal")
+        for row in [row for name in hard for row in rows_of(_of_group(plan, name), results)]:
+            dal, bleu = row.test["dal"], row.test["bleu_lowercased"]
+            other = None if dal is None else _between(line, dal)
+            beyond = dal is not None and bool(line) and dal > line[-1][0]
+            if beyond:
+                other = line[-1][1]
+            cells = ["", ""] if other is None else [
+                f"{number(other)}{' (its slowest)' if beyond else ''}", f"{bleu - other:+.2f}"
+            ]  # fmt: skip
+            body.append([text, row.run.name, number(dal), number(bleu), *cells])
     if not body:
-        body = [["MMA-H", NOT_RUN, "", "", ""]]
-    return table(["run", "DAL", "BLEU", "MMA-IL there", "difference"], body)
+        body = [["", "MMA-H", NOT_RUN, "", "", ""]]
+    return table(["text", "run", "DAL", "BLEU", "MMA-IL there", "difference"], body)
+
+
+def _of_group(plan: Plan, name: str) -> list[PlannedRun]:
+    return [run for run in plan.runs if run.group.name == name]
+
+
+def _first_seed(plan: Plan, name: str) -> list[PlannedRun]:
+    return [run for run in _of_group(plan, name) if run.seed == 1]
+
+
+def _frontier(rows: Sequence[Row], key: str) -> list[tuple[float, float]]:
+    """Latency and lower-cased BLEU of the points that no faster one beats."""
+    line: list[tuple[float, float]] = []
+    points = [(r.test[key], r.test["bleu_lowercased"]) for r in rows if r.test[key] is not None]
+    for latency, bleu in sorted(points):
+        if not line or bleu > line[-1][1]:
+            line.append((latency, bleu))
+    return line
+
+
+def equal_latency(plan: Plan, results: dict[str, dict[str, Any]]) -> str:
+    """Learned policies minus trained wait-k at equal latency, by every measure of it."""
+    if not rows_of(_of_group(plan, "wait-k"), results):
+        return f"{NOT_RUN.capitalize()}.\n"
+    return "\n".join(_equal_latency(plan, results, part) for part in ("test", "valid"))
+
+
+def _equal_latency(plan: Plan, results: dict[str, dict[str, Any]], part: str) -> str:
+    fixed = rows_of(_of_group(plan, "wait-k"), results)
+    body = []
+    for name in ("mma-il", "mma-h"):
+        for row in rows_of(_of_group(plan, name), results):
+            own = getattr(row, part)
+            bleu = own["bleu_lowercased"]
+            cells = []
+            for key in METRICS:
+                scores = [getattr(r, part) for r in fixed]
+                points = sorted((s[key], s["bleu_lowercased"]) for s in scores)
+                other = _between(points, own[key])
+                faster = own[key] < points[0][0]
+                if other is None and faster:
+                    cells.append(f"{bleu - points[0][1]:+.2f} (k = 1 is slower)")
+                else:
+                    cells.append("" if other is None else f"{bleu - other:+.2f}")
+            body.append([row.run.name, number(bleu), number(own["al"]), *cells])
+    name = {"test": "tst2013", "valid": "tst2012"}[part]
+    return table([name, "BLEU", "AL", *(f"by {key.upper()}" for key in METRICS)], body)
+
+
+def soft_and_streamed(plan: Plan, results: dict[str, dict[str, Any]]) -> str:
+    """What is trained beside what streams: L_avg and DAL, the root of L_var and the span."""
+    body = []
+    for name in ("mma-il", "mma-h-starts", "mma-h", "milk", "scratch"):
+        for row in rows_of(_of_group(plan, name) if name in plan.groups else [], results):
+            losses = row.result["validation_losses"]
+            if "l_avg" not in losses:
+                continue
+            root = losses["l_var"] ** 0.5
+            body.append(
+                [row.run.name, number(losses["nll"], 3), number(losses["l_avg"]),
+                 number(row.valid["dal"]), number(root), number(row.valid.get("span"))]
+            )  # fmt: skip
+    if not body:
+        return f"{NOT_RUN.capitalize()}.\n"
+    header = ["run", "NLL", "L_avg, expected", "DAL, streamed", "root of L_var, expected"]
+    return table([*header, "span, streamed"], body)
+
+
+def habits(plan: Plan, results: dict[str, dict[str, Any]]) -> str:
+    """What the heads of each layer do: mean over them, and the extremes."""
+    body = []
+    for name in ("mma-il", "mma-h"):
+        for run in _first_seed(plan, name) if name in plan.groups else []:
+            for point in results.get(run.name, {}).get("points", []):
+                found = point.get("heads", {})
+                for layer, behind in enumerate(found.get("behind", []), 1):
+                    leads, still = found["leads"][layer - 1], found["still"][layer - 1]
+                    cells = [" ".join(f"{value:.1f}" for value in behind)]
+                    cells += [" ".join(f"{100 * v:.0f}" for v in part) for part in (leads, still)]
+                    body.append([run.name if layer == 1 else "", str(layer), *cells])
+    if not body:
+        return f"{NOT_RUN.capitalize()}.\n"
+    return table(
+        ["run", "layer", "tokens behind the furthest head", "leads, %", "does not move, %"], body
+    )
+
+
+def comparisons(path: Path) -> str:
+    """Differences with their 95% intervals, as compare.py left them."""
+    if not path.exists():
+        return f"{NOT_RUN.capitalize()}.\n"
+    body = [
+        [c["claim"], c["one"], c["other"], f"{c['difference']:+.2f}",
+         f"{c['low']:+.2f} to {c['high']:+.2f}"]
+        for c in json.loads(path.read_text("utf-8"))
+    ]  # fmt: skip
+    return table(["", "one", "other", "difference", "95%"], body)
 
 
 def _between(line: Sequence[tuple[float, float]], x: float) -> float | None:
@@ -221,8 +340,8 @@ def seeds(plan: Plan, results: dict[str, dict[str, Any]]) -> str:
     """Runs that differ in their seed alone: each, and mean and standard deviation."""
     families: dict[str, list[PlannedRun]] = {}
     for run in plan.runs:
-        if "seed" in run.labels:
-            families.setdefault(run.name.split("-seed")[0], []).append(run)
+        families.setdefault(run.name.split("-seed")[0], []).append(run)
+    families = {name: runs for name, runs in families.items() if len(runs) > 1}
     text = ""
     for runs in families.values():
         rows = rows_of(runs, results)
@@ -260,18 +379,20 @@ def offline(plan: Plan, results: dict[str, dict[str, Any]]) -> str:
 
 
 def scratch(plan: Plan, results: dict[str, dict[str, Any]]) -> str:
-    """From scratch against fine-tuned, with equally many updates in all."""
+    """From scratch against fine-tuned."""
     body = []
-    for name in ("mma-il-avg0.01", "scratch-mma-il-avg0.01"):
+    for name in ("mma-il-avg0.02", "mma-il-avg0.04", "scratch-mma-il-avg0.01"):
         if name not in {run.name for run in plan.runs}:
             continue
         rows = rows_of([plan.run(name)], results)
         if not rows:
             body.append([name, NOT_RUN, *[""] * len(SCORES)])
         for row in rows:
-            start = results.get(row.run.init_from or "", {}).get("updates", 0)
-            updates = f"{start:,} + {row.result['updates']:,}" if start else ""
-            body.append([name, updates or f"{row.result['updates']:,}", *_scores(row.test)])
+            updates, before = [], row.run.name
+            while before in results:
+                updates.append(f"{results[before]['updates']:,}")
+                before = plan.run(before).init_from
+            body.append([name, " + ".join(reversed(updates)), *_scores(row.test)])
     return table(["run", "updates", *SCORES], body)
 
 

@@ -119,7 +119,8 @@ class LossConfig:
     lambda_var: Amount = 0.0  # larger keeps heads together: mma-h, mma-il
     ramp: CountOrNone = 0  # updates over which both weights rise from 0
     rdrop: Amount = 0.0  # weight of the divergence of two passes with other dropout; 0: one pass
-    scale: Literal["token", "sentence"] = "token"  # NLL that lambdas stand beside; paper: sentence
+    scale: Literal["token", "sentence"] = "token"  # the NLL that lambdas are weighed
+    # against: of a token, or of a sentence as in the paper
     on_hard: bool = False  # latency terms of the hard rows alone (policy.hard): what streams
 
 
@@ -140,9 +141,8 @@ class TrainConfig:
     compile: bool = False  # on a GPU: compile layers and record updates
     seed: int = 1  # of weights, batches and dropout
     init_from: str = ""  # an offline model's folder, whose weights this one starts with
-    # how a learned selection starts: at random, as that offline model attends to the source, or so
-    # and with a bias of each head that makes it follow the diagonal of one batch
-    init_select: Literal["fresh", "attended", "calibrated"] = "fresh"
+    init_select: Literal["fresh", "attended", "calibrated"] = "fresh"  # how selection starts: at
+    # random, as that offline model attends, or so and with each head's bias set on one batch
     select_lr: Amount = 1.0  # times the rate, for the weights that select
     log_every: Count = 50  # updates between two reports
     save_every: Count = 1_000  # updates between two checkpoints

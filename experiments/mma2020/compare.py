@@ -1,0 +1,97 @@
+"""Paired bootstrap over stored predictions: comparisons.json, for the tables.
+
+    python experiments/mma2020/compare.py FOLDER    # FOLDER holds test.vi.xz
+The same resampled sentences score both systems of a pair, 2,000 times; lower-cased tokenised BLEU.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+from sacrebleu.metrics import BLEU
+
+from simultan.data.sources import read_lines
+from simultan.evaluation.instances import read_log
+
+HERE = Path(__file__).resolve().parent
+DRAWS = 2_000
+PAIRS = [  # what is claimed, one, other
+    ("a learned against a fixed policy", "mma-il-avg0.08", "wait-k@k=1"),
+    ("a learned against a fixed policy", "mma-il-avg0.04", "wait-k@k=2"),
+    ("a learned against a fixed policy", "mma-il-avg0.02", "wait-k@k=3"),
+    ("a learned against a fixed policy", "mma-il-avg0.01", "wait-k@k=5"),
+    ("a learned against a fixed policy", "mma-h-var0.3", "wait-k@k=1"),
+    ("a learned against a fixed policy", "mma-h-var0.1", "wait-k@k=2"),
+    ("MMA against MILk (claims 1 and 2)", "mma-il-avg0.08", "milk-avg0.05"),
+    ("MMA against MILk (claims 1 and 2)", "mma-il-avg0.04", "milk-avg0.02"),
+    ("MMA against MILk (claims 1 and 2)", "mma-il-avg0.02", "milk-avg0.005"),
+    ("MMA against MILk (claims 1 and 2)", "mma-h-var0.3", "milk-avg0.05"),
+    ("MMA against MILk (claims 1 and 2)", "mma-h-var0.1", "milk-avg0.02"),
+    ("against their own offline model", "mma-il-avg0.02", "offline"),
+    ("against their own offline model", "mma-il-avg0.04", "offline"),
+    ("against their own offline model", "mma-il-avg0.08", "offline"),
+    ("against their own offline model", "mma-h-var0.3", "offline"),
+    ("against their own offline model", "milk-avg0.005", "offline-rnn"),
+    ("against their own offline model", "milk-avg0.05", "offline-rnn"),
+    ("MMA-H against MMA-IL, similar DAL", "mma-h-var0.3", "mma-il-avg0.04"),
+    ("MMA-H against MMA-IL, similar DAL", "mma-h-var0.1", "mma-il-avg0.02"),
+    ("what helps MMA-H (1,500 updates)", "mma-h-start-calibrated", "mma-h-start-fresh"),
+    ("what helps MMA-H (1,500 updates)", "mma-h-start-hard-fresh", "mma-h-start-fresh"),
+    ("what helps MMA-H (1,500 updates)", "mma-h-start-hard-calibrated", "mma-h-start-calibrated"),
+    (
+        "what helps MMA-H (1,500 updates)",
+        "mma-h-start-hard-calibrated-on-hard",
+        "mma-h-start-hard-calibrated",
+    ),
+    ("another seed of the last stage", "mma-h-var0.1-seed2", "mma-h-var0.1"),
+    ("wait-k trained or at test time", "wait-k@k=1", "test-time-wait-k@wait-k-1"),
+    ("wait-k trained or at test time", "wait-k@k=3", "test-time-wait-k@wait-k-3"),
+    ("subwords", "modern-il-avg0.09-hard", "modern-test-time-wait-k@wait-k-1"),
+    ("subwords", "modern-il-avg0.048-hard", "modern-test-time-wait-k@wait-k-3"),
+    ("subwords", "modern-il-avg0.024-hard", "modern-test-time-wait-k@wait-k-3"),
+    ("subwords", "modern-il-avg0.024-hard", "modern-il-avg0.024"),
+    ("subwords", "modern-h-var0.1", "modern-il-avg0.048-hard"),
+]
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    names = [f"{split}.vi{end}" for split in ("test", "tst2013") for end in ("", ".xz", ".gz")]
+    references = list(read_lines(next(folder / n for n in names if (folder / n).exists())))
+    bleu = BLEU(lowercase=True, tokenize="none", force=True)
+    random = np.random.default_rng(1)
+    draws = random.integers(len(references), size=(DRAWS, len(references)))
+    counts = np.stack([np.bincount(draw, minlength=len(references)) for draw in draws])
+    scores: dict[str, tuple[float, np.ndarray]] = {}
+
+    def measured(name: str) -> tuple[float, np.ndarray]:
+        if name not in scores:
+            log = read_log(HERE / "predictions" / f"{name}.jsonl.xz")
+            table = np.array(
+                bleu._extract_corpus_statistics([i.prediction for i in log], [references])
+            )
+            whole = bleu._compute_score_from_stats(table.sum(0).tolist()).score
+            drawn = [
+                bleu._compute_score_from_stats([int(x) for x in row]).score
+                for row in counts @ table
+            ]
+            scores[name] = whole, np.array(drawn)
+        return scores[name]
+
+    found = []
+    for claim, one, other in PAIRS:
+        (first, many), (second, others) = measured(one), measured(other)
+        low, high = np.percentile(many - others, [2.5, 97.5])
+        found.append(
+            {"claim": claim, "one": one, "other": other, "difference": round(first - second, 3),
+             "low": round(float(low), 3), "high": round(float(high), 3)}
+        )  # fmt: skip
+        print(f"{one:36} {other:36} {first - second:+.2f} [{low:+.2f}, {high:+.2f}]")
+    (HERE / "comparisons.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
