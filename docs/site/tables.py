@@ -40,6 +40,7 @@ def explanations(source: str) -> dict[tuple[str, str], str]:
         if token.type == tokenize.COMMENT
     }
     found: dict[tuple[str, str], str] = {}
+    previous = ("", "")
     for part in ast.parse(source).body:
         if not isinstance(part, ast.ClassDef):
             continue
