@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 from small import CODEC, feed_all, make, sentence, writes
 
+from simultan.config import Config
 from simultan.data.codec import Codec
 from simultan.data.text import Pipeline
 from simultan.data.vocabulary import SPECIAL, Vocabulary
+from simultan.evaluation.evaluate import evaluate
 from simultan.streaming.agents import AGENTS
 from simultan.streaming.decoding import Decoding
 from simultan.streaming.session import End, Session, Write
+from simultan.streaming.translator import Translator
 
 PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
 
@@ -75,6 +78,12 @@ def test_a_new_backend(decoding: str, delays: list[int]) -> None:
     assert [(write.text, write.delay) for write in written] == list(
         zip(["a", "b", "home."], delays, strict=True)
     )
+    translator = Translator(model, Config(), WORDS)
+    texts = ["a b home.", "b"]
+    assert [t.text for t in translator.translate(texts, decoding)] == texts
+    assert evaluate(translator, texts, texts, decoding=decoding).bleu == pytest.approx(100)
+    with pytest.raises(ValueError, match="cannot be searched"):
+        translator.translate(texts, "beam=2")
     for row, text in enumerate(["a b a", "b"]):
         session.reset(row)
         session.push(text, row)

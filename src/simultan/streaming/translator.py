@@ -14,6 +14,7 @@ from simultan.config import Config
 from simultan.data.codec import Codec
 from simultan.data.words import join_words
 from simultan.model import TranslationModel
+from simultan.streaming.backends import OfflineModel
 from simultan.streaming.decoding import DEFAULT, Decoding
 from simultan.streaming.lags import UNMEASURED, Lags
 from simultan.streaming.row import Choice
@@ -43,9 +44,14 @@ class Translator:
     """A model with its vocabularies."""
 
     def __init__(
-        self, model: TranslationModel, config: Config, codec: Codec, lags: Lags = UNMEASURED
+        self,
+        model: TranslationModel | OfflineModel,
+        config: Config,
+        codec: Codec,
+        lags: Lags = UNMEASURED,
     ) -> None:
-        self.model, self.config, self.codec = model.eval(), config, codec
+        self.model = model.eval() if isinstance(model, TranslationModel) else model
+        self.config, self.codec = config, codec
         self.lags = lags
 
     def session(
@@ -148,6 +154,8 @@ class Translator:
         beam: int,
         progress: Callable[[int], None] | None,
     ) -> list[Translation]:
+        if not isinstance(self.model, TranslationModel):
+            raise ValueError(f"beam={beam}: this model cannot be searched; choose an agent")
         results = [Translation() for _ in sentences]
         sources = [self.codec.encode_source(sentence) for sentence in sentences]
         order = sorted(range(len(sentences)), key=lambda i: len(sources[i]))
