@@ -167,7 +167,7 @@ def test_int8_rounds_each_row_to_its_own_scale(tmp_path):
     twice = checkpoint.load_weights(again)
     for name, value in weights.items():  # rounding what was rounded changes nothing to speak of
         torch.testing.assert_close(twice[name], value, rtol=1e-6, atol=0)
-    with pytest.raises(ValueError, match="its scales are not there"):
+    with pytest.raises(ValueError, match="its scales are missing"):
         checkpoint._unpacked({"w": torch.ones(2, 2, dtype=torch.int8)}, "file")
 
 

@@ -55,7 +55,7 @@ Stored = Literal["float32", "float16", "int8"]
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name; a matrix under several names stands once, under the first."""
+    """Parameters and buffers by name; a matrix with several names counts once, as the first."""
     aliases = _aliases(model)
     return {name: value for name, value in model.state_dict().items() if name not in aliases}
 
@@ -86,7 +86,7 @@ def save(
         raise FileExistsError(f"{folder}: already there; remove it or choose another name")
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed here
+    shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
     try:
         partial.mkdir()
         codec.save(partial)
@@ -186,9 +186,9 @@ def initialise(
 ) -> list[str]:
     """Start a model from an offline one; returns the weights that keep their fresh start.
 
-    Weights of equal name are copied. Only monotonic attention may differ: what selects is new,
-    or begins with the projections of the softmax over the source, and a policy that looks at one
-    position has no use for those.
+    Weights of equal name are copied. Only monotonic attention may differ: the weights that select
+    are new, or begin as the projections of the softmax over the source. A policy that looks at
+    one position does not need that softmax.
     """
     weights, wanted = load_weights(folder), weights_of(model)
     if select_as_attended:
@@ -230,13 +230,13 @@ def _soft(name: str) -> bool:
 
 
 def _aliases(model: nn.Module) -> set[str]:
-    """Names under which a parameter stands a second time."""
+    """Second names of parameters that have several."""
     first = {name for name, _ in model.named_parameters()}
     return {n for n, _ in model.named_parameters(remove_duplicate=False)} - first
 
 
 def _packed(weights: Mapping[str, Tensor], stored: Stored) -> dict[str, Tensor]:
-    """Weights as they stand in the file."""
+    """Weights as they are stored."""
     packed = {}
     for name, weight in weights.items():
         value = weight.detach().cpu().contiguous()
@@ -258,7 +258,7 @@ def _unpacked(packed: Mapping[str, Tensor], origin: str) -> dict[str, Tensor]:
     for name, value in packed.items():
         if value.dtype == torch.int8:
             if name + SCALE not in packed:
-                raise ValueError(f"{origin}: {name} is int8, but its scales are not there")
+                raise ValueError(f"{origin}: {name} is int8, but its scales are missing")
             weights[name] = value.float() * packed[name + SCALE]
         elif not (name.endswith(SCALE) and name.removesuffix(SCALE) in packed):
             weights[name] = value.float() if value.is_floating_point() else value
@@ -267,7 +267,7 @@ def _unpacked(packed: Mapping[str, Tensor], origin: str) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _copy(places: Mapping[str, Tensor], weights: Mapping[str, Tensor], origin: str) -> None:
-    """Places are the model's own tensors: state_dict() does not copy."""
+    """`places` are the model's own tensors: state_dict() does not copy."""
     for name, place in places.items():
         if place.shape != weights[name].shape:
             raise ValueError(
@@ -280,7 +280,7 @@ def _copy(places: Mapping[str, Tensor], weights: Mapping[str, Tensor], origin: s
 def _refuse(origin: str, what: str, names: Sequence[str]) -> None:
     if names:
         more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-        raise ValueError(f"{origin} {what} {names[0]}{more}: it is of another kind of model")
+        raise ValueError(f"{origin} {what} {names[0]}{more}: it is another kind of model")
 
 
 def _same_vocabularies(ours: Codec, theirs: Codec, origin: str) -> None:

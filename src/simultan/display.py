@@ -34,7 +34,7 @@ def read_words(descriptor: int, pace: float = 0.0) -> Iterator[str]:
         data = os.read(descriptor, 65_536)
         more = bool(data)
         *lines, rest = (rest + decoder.decode(data, final=not more)).split(LINE)
-        if more:  # a word may go on: keep what follows the last space
+        if more:  # the last word may be incomplete: keep what follows the last space
             head, space, tail = rest.rpartition(" ")
             lines, rest = [*lines, head + space], tail
         else:
@@ -49,7 +49,7 @@ def read_words(descriptor: int, pace: float = 0.0) -> Iterator[str]:
 
 
 class Tally:
-    """How a stream went: its sentences' delays, and the seconds spent on computing."""
+    """How a stream went: the delays of its sentences, and the seconds spent on computing."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -73,7 +73,7 @@ class Tally:
 
     @property
     def words(self) -> int:
-        """Written, in sentences that are over."""
+        """Words written, in sentences that are complete."""
         return sum(len(delays) for _, delays in self.sentences)
 
     def average_lagging(self) -> float:
@@ -114,7 +114,7 @@ def translate(
 def translate_remotely(
     url: str, words: Iterable[str], decoding: Decoding, token: str | None
 ) -> Iterator[tuple[str, Event]]:
-    """The same from a server, whose messages come when they come."""
+    """The same from a server, whose messages come at any time."""
     from simultan import client
 
     spoken = (word for word in words if word != LINE)
@@ -129,7 +129,7 @@ def translate_remotely(
 
 
 def timer(speed: float) -> Callable[[int], None]:
-    """Waits until a millisecond of a recording that starts with the first wait."""
+    """A function that waits until a millisecond of a recording; its first call starts it."""
     start: list[float] = []
 
     def wait(until: int) -> None:
@@ -140,14 +140,14 @@ def timer(speed: float) -> Callable[[int], None]:
 
 
 def kept(items: Iterable[Item], place: list[Item]) -> Iterator[Item]:
-    """The same items; what has passed stands in a list."""
+    """The same items, which are also appended to a list."""
     for item in items:
         place.append(item)
         yield item
 
 
 def play(stream: Iterable[Heard], console: Console) -> Iterator[Heard]:
-    """The same stream, drawn while it passes; it has passed when this returns."""
+    """The same stream, drawn while it runs; it is over when this returns."""
     passed: list[Heard] = []
     draw(((item.word, item.event) for item in kept(stream, passed)), console)
     return iter(passed)
@@ -170,10 +170,10 @@ def write(events: Iterable[tuple[str, Event]], out: TextIO) -> None:
 
 
 class Picture:
-    """A sentence as it is heard, downwards; beside each word what was written at it, and heads."""
+    """A sentence as it is heard, a word to a line, with the heads and what was written at it."""
 
     def __init__(self, height: int = 0) -> None:
-        self.height = height  # lines that fit; 0: all
+        self.height = height  # how many lines fit; 0: all
         self.stops: list[list[list[int]]] = []  # [L, H] words at which the head has stopped
         self.begin(0)
 
@@ -219,7 +219,7 @@ class Picture:
         return table
 
     def _marks(self, number: int) -> Text:
-        """Heads at one word: standing there now, stopped there before, passed it."""
+        """The heads at one word: ● stands there, ○ has stopped there, · has passed it."""
         text = Text()
         for layer, heads in enumerate(self.stops):
             marks = "".join(
@@ -232,13 +232,13 @@ class Picture:
 
 
 def draw(events: Iterable[tuple[str, Event]], console: Console) -> None:
-    """The picture of the sentence under way, below the sentences that are done."""
+    """The picture of the current sentence, below the sentences that are complete."""
     picture = Picture(max(4, console.height - 4) if console.is_terminal else 0)
     live = Live(picture, console=console, auto_refresh=False) if console.is_terminal else None
     over: End | None = None
     with live or nullcontext():
         for word, event in events:
-            if over is not None and word:  # the next sentence begins: this one is put on record
+            if over is not None and word:  # the next sentence begins: this one is printed for good
                 _record(picture, console)
                 picture.begin(over.words)
                 over = None

@@ -1,4 +1,4 @@
-"""Sentences as numbers of distinct words: text is read once, each word is looked at once."""
+"""Sentences as numbers of distinct words: text is read once, each word handled once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The named corpora of the literature: found in folders, or downloaded from their public homes."""
+"""Corpora that are known by name: found in folders, or downloaded from their public homes."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def gather_pairs(
     documents: Sequence[str] = (),
     document_columns: int = 0,
 ) -> tuple[list[TextPair], TextPair | None, TextPair | None]:
-    """The text a user named: a named corpus (from folders, or downloaded), files, or both.
+    """The text that a user has named: a named corpus (from folders, or downloaded), files, or both.
 
     Files add to a named corpus's training text; its valid and test sets give way to files.
     `documents` has a file for each training text, or "-" where there is none.
@@ -168,7 +168,7 @@ def _stem(path: Path, language: str) -> str:
 
 
 def _find(corpus: NamedCorpus, folders: Sequence[Path], stems: Sequence[str]) -> list[TextPair]:
-    """Pairs by pattern first, then folder, then name; one suffix of each is enough."""
+    """Pairs, ordered by pattern, then folder, then name; the first suffix that is found counts."""
     found: dict[tuple[Path, str], TextPair] = {}
     for stem in stems:
         for folder in folders:
@@ -185,7 +185,7 @@ def _find(corpus: NamedCorpus, folders: Sequence[Path], stems: Sequence[str]) ->
 
 
 def download(name: str, folder: Path, progress: Progress | None = None) -> None:
-    """Fetch a named corpus from its public home into a folder; what is there stays."""
+    """Fetch a named corpus from its public home into a folder; files that are there are kept."""
     corpus = named(name)
     folder.mkdir(parents=True, exist_ok=True)
     try:

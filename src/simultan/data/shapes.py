@@ -1,4 +1,4 @@
-"""A bounded set of batch shapes, chosen from the lengths of the corpus to pad as little as can be.
+"""A bounded set of batch shapes, chosen from the corpus's lengths for little padding.
 
 Compiled code wants few shapes, padding wants many. The target rungs are the ladder that
 minimises the padded target tokens (dynamic programming over the histogram of lengths); each

@@ -1,4 +1,4 @@
-"""Text as it comes from speech: sentences run on, and recognisers give no case or punctuation.
+"""Text as speech recognition gives it: sentences without end, case or punctuation.
 
 A share of the training pairs becomes runs of two to four consecutive pairs of one document; a
 share of the sources is lower-cased, loses its punctuation, or both, a third each. The target
@@ -19,9 +19,9 @@ from simultan.data.sources import TextPair, open_text
 __all__ = ["Pairs", "Speech", "as_recognised", "read_documents"]
 
 Pairs = Iterable[tuple[int, str, str]]  # line number, source, target
-RUN = 2, 4  # pairs joined to one
-LONGEST_RUN = 120  # words a side: a run ends before it gets longer
-_KEPT = frozenset("%&@#§°+=€$£/\\^~|<>*")  # they are spoken
+RUN = 2, 4  # how many pairs are joined
+LONGEST_RUN = 120  # words on a side; a run ends before it gets longer
+_KEPT = frozenset("%&@#§°+=€$£/\\^~|<>*")  # these are spoken
 
 
 @lru_cache(maxsize=65_536)
@@ -31,7 +31,7 @@ def _silent(character: str) -> bool:
 
 
 def as_recognised(text: str, lower: bool = True, bare: bool = True) -> str:
-    """The text in small letters, and bare of the punctuation around its words.
+    """The text in lower case, without the punctuation around its words.
 
     What stands inside a word stays ("3,5", "E-Mail", "geht's"); a word of nothing else goes.
     """
@@ -53,7 +53,7 @@ def as_recognised(text: str, lower: bool = True, bare: bool = True) -> str:
 
 @dataclass
 class Speech:
-    """What is to become of the training text, and what became of it."""
+    """How to change the training text, and counts of what was changed."""
 
     join: float = 0.0  # share of the pairs that are joined with their neighbours
     recognised: float = 0.0  # share of the sources (of runs, after joining) that are changed
@@ -118,10 +118,10 @@ def _goes_on(
     run: list[tuple[int, str, str]], pair: tuple[int, str, str], documents: array[int] | None
 ) -> bool:
     """Whether a pair follows the run's last one in its document, and the run stays short."""
-    if pair[0] != run[-1][0] + 1:  # a pair between them was left out
+    if pair[0] != run[-1][0] + 1:  # a pair between them was skipped
         return False
     if documents is not None:
-        here = documents[pair[0] - 2 : pair[0]]  # too few lines: whoever reads the text will say so
+        here = documents[pair[0] - 2 : pair[0]]  # too few lines: read_pairs will say so
         if len(here) < 2 or here[0] != here[1]:
             return False
     longer = (*run, pair)

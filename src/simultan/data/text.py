@@ -19,7 +19,7 @@ PipelineName = Literal["words", "moses-bpe", "bpe"]
 
 MARKER = "▁"  # ends a word's last piece; in running text it becomes "_"
 _INVISIBLE = {0x00AD, 0x200B, 0x2060, 0xFEFF}  # soft hyphen, zero-width space, joiner, BOM
-_LONGEST_TOKENISED = 1_000  # characters; a longer word is no language and passes Moses untouched
+_LONGEST_TOKENISED = 1_000  # characters; a longer word is no language, and Moses is not asked
 
 
 class _Characters(dict[int, int | str | None]):
@@ -122,7 +122,7 @@ class Pipeline:
 
 
 class StreamingDetokenizer:
-    """Tokens in, finished output words out; a word once given never changes.
+    """Tokens in, finished output words out; a word that was returned never changes.
 
     Here every token is a word already.
     """
@@ -161,7 +161,7 @@ class _MosesDetokenizer(StreamingDetokenizer):
     def _reset(self) -> None:
         self._word = ""
         self._previous = ""
-        self._space = True  # before the next token, if it has no wish of its own
+        self._space = True  # before the next token, unless that token has a rule of its own
         self._quotes: dict[str, int] = {}
 
     def push(self, token: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A toy language pair: word for word, but articles agree with a later noun, adjectives follow it.
+"""A toy language pair: word for word, but articles agree with a noun to come, adjectives follow it.
 
 "the red house" -> "la maison rouge": nobody can write the first word before the third is read,
 and nothing ever waits for more than two words. Every source sentence has one translation.
@@ -54,7 +54,7 @@ def translate(source: str) -> str:
 
 
 def write_toy(folder: str | Path, pairs: int, seed: int = 1) -> None:
-    """Write train (this many pairs), valid and test, .en and .fr; no sentence stands twice."""
+    """Write train (this many pairs), valid and test, .en and .fr; no sentence occurs twice."""
     folder, chance = Path(folder), random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     unique: dict[str, None] = {}
