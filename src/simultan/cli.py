@@ -55,7 +55,12 @@ def load_verb(name: str) -> Any:
     """The command of a verb, made from its function's signature."""
     from simultan.verbs.parameters import expand
 
-    verb = getattr(importlib.import_module(f"simultan.verbs.{name}"), name)
+    try:
+        verb = getattr(importlib.import_module(f"simultan.verbs.{name}"), name)
+    except ModuleNotFoundError as error:  # of an optional dependency
+        raise ValueError(
+            f"simultan {name} needs more packages: pip install 'simultan[{name}]' ({error})"
+        ) from error
     own = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     own.command(name, context_settings=SETTINGS)(expand(verb))
     return typer.main.get_command(own)

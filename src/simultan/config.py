@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 __all__ = [
+    "Bound",
     "Config",
     "ConfigError",
     "DataConfig",
@@ -24,6 +25,7 @@ __all__ = [
     "ModelConfig",
     "PolicyConfig",
     "TrainConfig",
+    "check_bounds",
     "dump",
     "load",
     "parse",
@@ -47,13 +49,16 @@ class Bound:
     low: float
     high: float = math.inf
     below: bool = False  # the number must stay below `high`
+    above: bool = False  # the number must stay above `low`
 
     def allows(self, value: float) -> bool:
+        if value == self.low and self.above:
+            return False
         return self.low <= value and (value < self.high if self.below else value <= self.high)
 
     def __str__(self) -> str:
         if self.high == math.inf:
-            return f"at least {self.low}"
+            return f"{'above' if self.above else 'at least'} {self.low}"
         return f"at least {self.low} and {'below' if self.below else 'at most'} {self.high}"
 
 
@@ -168,7 +173,7 @@ class Config:
 
     def __post_init__(self) -> None:
         for section in dataclasses.fields(self):
-            _check_bounds(getattr(self, section.name), section.name)
+            check_bounds(getattr(self, section.name), f"{section.name}.")
         model, policy = self.model, self.policy
         heads = model.decoder_heads or model.heads
         if model.width % model.heads or model.width % heads:
@@ -194,14 +199,14 @@ class Config:
             raise ConfigError(f"train.latency_range = [{low}, {high}] is empty: low end first")
 
 
-def _check_bounds(section: Any, where: str) -> None:
-    """Refuse the first value of a section that lies outside its field's bounds."""
+def check_bounds(section: Any, prefix: str = "") -> None:
+    """Refuse the first value of a dataclass that lies outside its field's bounds."""
     for name, bound in _bounds(type(section)).items():
         value = getattr(section, name)
         for one in value if isinstance(value, tuple) else (value,):
-            if not bound.allows(one):
+            if one is not None and not bound.allows(one):
                 shown = list(value) if isinstance(value, tuple) else value
-                raise ConfigError(f"{where}.{name} = {shown}: it must be {bound}")
+                raise ConfigError(f"{prefix}{name} = {shown}: it must be {bound}")
 
 
 def _bounds(cls: type[Any]) -> dict[str, Bound]:
@@ -210,7 +215,8 @@ def _bounds(cls: type[Any]) -> dict[str, Bound]:
     for name, kind in get_type_hints(cls, include_extras=True).items():
         element = get_args(kind)[0] if get_origin(kind) is tuple else kind
         for note in getattr(element, "__metadata__", ()):
-            found[name] = note
+            if isinstance(note, Bound):
+                found[name] = note
     return found
 
 

@@ -1,14 +1,18 @@
-"""What an operator can set."""
+"""What an operator can set; a setting with a help text is an option of `simultan serve`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
+from simultan.config import Bound, check_bounds
 from simultan.server.protocol import Limits
 from simultan.streaming.decoding import Decoding
 
 __all__ = ["Settings"]
+
+Positive = Annotated[float, Bound(0, above=True)]
 
 
 @dataclass(frozen=True)
@@ -16,53 +20,80 @@ class Settings:
     """The defaults suit one machine and its owner."""
 
     decoding: Decoding | str = "default"  # unless a client chooses another
-    rows: int = 32  # streams that are translated side by side
-    max_sessions: int | None = None  # streams that are open at once; None: four for each row
-    batching: bool = True  # False: one row at a time
+    rows: Annotated[int, Bound(1), "Translate this many streams side by side.", "<N>"] = 32
+    max_sessions: Annotated[
+        int | None,
+        Bound(1),
+        "Open at most this many sessions; four for each row by default.",
+        "<N>",
+    ] = None
+    batching: Annotated[
+        bool, "Step all streams through the model together, or one after another."
+    ] = True
 
     # who may come in
-    token: str | None = field(default=None, repr=False)  # has all rights
-    tokens_file: Path | None = None  # more of them, with their rights
-    origins: tuple[str, ...] = ()  # pages that may connect, besides the server's own
-    allowed_hosts: tuple[str, ...] = ()  # names of this server, besides addresses and its own
-    proxies: tuple[str, ...] = ()  # whose X-Forwarded-For is believed
-    max_connections: int = 1000
-    per_address: int = 64  # connections, sessions and followers of one address; 0: no limit
+    token: Annotated[
+        str | None, "Let in only clients that know this token.", "$SIMULTAN_TOKEN", "<TOKEN>"
+    ] = field(default=None, repr=False)
+    tokens_file: Annotated[
+        Path | None, "Read tokens and their rights from this file, again when it changes.", "<FILE>"
+    ] = None
+    origins: Annotated[
+        tuple[str, ...],
+        "Let pages of this site connect, too; can be repeated.",
+        "--origin",
+        "<URL>",
+    ] = ()
+    allowed_hosts: Annotated[
+        tuple[str, ...], "Answer to this name, too; can be repeated.", "--allowed-host", "<NAME>"
+    ] = ()
+    proxies: Annotated[
+        tuple[str, ...],
+        "Believe what this proxy says about addresses of clients; can be repeated.",
+        "--proxy",
+        "<ADDRESS>",
+    ] = ()
+    max_connections: Annotated[int, Bound(1)] = 1000
+    per_address: Annotated[
+        int,
+        Bound(0),
+        "Allow one address this many connections, sessions and followers; 0: any.",
+        "<N>",
+    ] = 64
     max_followers: int = 256  # of all channels
 
     # one stream
-    max_message: int = 64 * 1024  # bytes
-    messages_per_second: float = 100.0  # read from one connection; more wait in its socket
-    queue: int = 10_000  # words
-    queue_characters: int = 256 * 1024
-    words_per_second: float = 100.0
-    window: int = 1024  # messages that are not acknowledged
+    max_message: Annotated[
+        int, Bound(1024), "Refuse messages of more bytes than this.", "<BYTES>"
+    ] = 65_536
+    messages_per_second: Positive = 100.0  # read from one connection; more wait in its socket
+    queue: Annotated[int, Bound(1)] = 10_000  # words
+    queue_characters: Annotated[int, Bound(1)] = 256 * 1024
+    words_per_second: Annotated[
+        Positive, "Read at most this many words a second from a stream; others wait.", "<WORDS>"
+    ] = 100.0
+    window: Annotated[int, Bound(16)] = 1024  # messages that are not acknowledged; a turn needs 4
 
     # seconds
     start_seconds: float = 10.0  # until a request, or a stream's first message, is complete
-    idle_seconds: float = 600.0
+    idle_seconds: Annotated[float, "End a session after this long a silence.", "<SECONDS>"] = 600.0
     resume_seconds: float = 60.0
     unused_seconds: float = 5.0  # instead of resume_seconds, if nothing was said
     slow_seconds: float = 10.0  # with a full window
     heartbeat_seconds: float = 15.0  # to a follower when nothing is written
     hold_seconds: float = 5.0  # a row in mid-sentence, while others wait for one
-    drain_seconds: float = 10.0  # for open sentences, after SIGTERM
+    drain_seconds: Annotated[
+        float, "After SIGTERM, wait this long for open sentences to end.", "<SECONDS>"
+    ] = 10.0
     flush_seconds: float = 3.0  # to write what is left, when the server stops
     wrong_token_seconds: float = 1.0  # until the answer to a wrong token
     tick_seconds: float = 0.5  # how often these clocks are looked at
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "decoding", Decoding.parse(self.decoding))
-        for name in ("rows", "max_message", "queue", "queue_characters", "words_per_second",
-                     "messages_per_second", "max_connections"):  # fmt: skip
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} = {getattr(self, name)}: it must be above 0")
-        if self.max_sessions is not None and self.max_sessions < 1:
-            raise ValueError(f"max_sessions = {self.max_sessions}: it must be at least 1")
+        check_bounds(self)
         if self.token == "":
             raise ValueError("token: an empty one would keep nobody out")
-        if self.window < 16:
-            raise ValueError(f"window = {self.window}: one turn may need 4 messages; 16 or more")
 
     @property
     def sessions(self) -> int:

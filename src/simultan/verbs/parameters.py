@@ -105,7 +105,7 @@ def _translated(parameter: inspect.Parameter, kind: Any) -> inspect.Parameter:
             settings["envvar"] = text[1:]
         elif text.startswith("<"):
             settings["metavar"] = text[1:-1]
-    for bound in (note for note in notes if isinstance(note, Bound)):
+    for bound in (note for note in notes if isinstance(note, Bound) and not note.above):
         settings["min"] = bound.low
         settings["max"] = None if bound.high == math.inf else bound.high
     if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
