@@ -1,12 +1,14 @@
 """int8 weights: close to the model they come from, and rows that know nothing of each other."""
 
+import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from test_prepared import soft, stream_together
-from test_streaming_parity import ARCHITECTURES, draw, stream
+from test_streaming_parity import ARCHITECTURES, POLICIES, VARIANTS, draw, stream
 
 import simultan
 from simultan import checkpoint
@@ -15,7 +17,9 @@ from simultan.data.codec import Codec
 from simultan.data.text import Pipeline
 from simultan.data.vocabulary import SPECIAL, Vocabulary
 from simultan.model import build
+from simultan.model.attention import attend
 from simultan.model.linear import Int8
+from simultan.streaming.session import Write
 
 
 def error(found: torch.Tensor, expected: torch.Tensor) -> float:
@@ -52,6 +56,67 @@ def test_zeros_are_zeros() -> None:
         assert not Int8([linear])(torch.zeros(2, 8)).any()
         linear.weight.zero_()
         assert not Int8([linear])(torch.ones(1, 8)).any()
+
+
+@pytest.mark.parametrize("inputs", [24, 512])
+def test_one_row_is_many_rows_to_the_bit(inputs: int) -> None:
+    torch.manual_seed(0)
+    quantized, x = Int8([torch.nn.Linear(inputs, 300)]), torch.randn(33, inputs)
+    with torch.no_grad():
+        together = quantized(x)
+        assert torch.equal(torch.cat([quantized(row[None]) for row in x]), together)
+        assert torch.equal(quantized(x.view(11, 3, inputs)).flatten(0, 1), together)
+
+
+@pytest.mark.parametrize("heads", [1, 3, 4, 8])
+def test_attention_is_exact(heads: int) -> None:
+    """Alone, with other rows, with longer rows, one position or several at once."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(5, heads, n, 64) for n in (3, 70, 70))
+    ends = torch.tensor([70, 3, 40, 17, 66])
+    seen = torch.arange(70) < (ends[:, None] - torch.arange(3).flip(0))[..., None]  # [R, C, N]
+    together = attend(q, k, v, torch.where(seen, 0.0, -torch.inf)[:, None], exact=True)
+    for row, end in enumerate(ends.tolist()):
+        for c in range(3):
+            length = end - 2 + c
+            keys, values = k[row, None, :, :length], v[row, None, :, :length]
+            alone = attend(q[row, None, :, c : c + 1], keys, values, None, exact=True)
+            assert torch.equal(alone[0, :, 0], together[row, :, c])
+
+
+@pytest.mark.parametrize("variant", ["plain", "rotary post-norm", "more decoder heads"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_how_the_source_arrives_changes_no_bit(
+    policy: str, variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(VARIANTS, variant, replace(VARIANTS[variant], width=64))
+    model = soft(policy, "transformer", variant).prepare_inference("int8")
+    batches = [draw(source=12, target=9, seed=seed) for seed in range(4)]
+    with torch.no_grad():
+        together = stream_together(model, batches)
+        for batch, row in zip(batches, together, strict=True):
+            one_by_one, positions, _ = stream(model, batch, [1] * 12)
+            at_once, positions_at_once, _ = stream(model, batch, [12])
+            ragged, positions_ragged, _ = stream(model, batch, [2, 1, 5, 1, 3])
+            assert positions == positions_at_once == positions_ragged
+            for logits in (one_by_one, at_once, ragged):
+                assert torch.equal(logits, row)
+
+
+def test_the_model_in_the_box_in_int8() -> None:
+    """Many rows, one row, word by word: the same words with the same delays."""
+    translator = simultan.load("de-en", quantize="int8")
+    pins = Path(__file__).parents[1] / "shipped_de-en.json"
+    sentences = [pin["source"] for pin in json.loads(pins.read_text())]
+    many = translator.translate(sentences, rows=4)
+    for sentence, found in zip(sentences, many, strict=True):
+        alone = translator.translate([sentence], rows=1)[0]
+        session = translator.session(segment=False)
+        events = [event for word in sentence.split() for event in session.feed(word)]
+        writes = [e for e in [*events, *session.finish()] if isinstance(e, Write)]
+        assert found.words == alone.words == " ".join(w.text for w in writes).split()
+        assert found.delays == alone.delays
+        assert found.delays == [w.delay for w in writes for _ in w.text.split()]
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -220,7 +220,7 @@ def test_a_very_long_word(character: str) -> None:
     assert session.rows[0].done
     assert writes(events)[-1].delay == 5
     state = session.decider.backend.state  # type: ignore[union-attr]
-    assert state.source.data.shape[4] < 2 * LONGEST_WORD + 64
+    assert state.source.capacity < 2 * LONGEST_WORD + 64
 
 
 @settings(max_examples=60, deadline=None)

@@ -133,8 +133,11 @@ def committed(session: Session) -> list[Tensor]:
     """All that a write may change and a read may not."""
     state = session.decider.backend.state
     decoder = state.memory.decoder  # type: ignore[attr-defined]
-    kept = decoder if isinstance(decoder, Tensor) else decoder.data[..., : state.length[0], :]
-    return [torch.tensor(state.length), torch.tensor(state.positions), kept.clone()]
+    kept = [decoder] if isinstance(decoder, Tensor) else decoder.layers
+    if not isinstance(decoder, Tensor):
+        kept = [layer[..., : state.length[0], :] for layer in kept]
+    kept = [part.clone() for part in kept]
+    return [torch.tensor(state.length), torch.tensor(state.positions), *kept]
 
 
 @every_model

@@ -48,7 +48,8 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, exact: bool) -> Tensor:
     """New positions over a cache: q [R, H, C, D], k and v [R, H, N, D], mask 0 or -inf.
 
-    `exact`: a position gives the same numbers whatever other rows and positions are there.
+    `exact`: a position gives the same numbers whatever other rows and positions are there, to the
+    last bit if the width is a multiple of 64, for which PyTorch adds in one order.
     """
     rows, _, count, _ = q.shape
     if exact and count > 1:
@@ -99,10 +100,11 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, span: Span | None = None, layer: int = 0) -> Tensor:
         """Whole sequences x [B, N, D]; or new positions [R, C, D], a span of the cache."""
-        qkv = self.qkv(x).unflatten(-1, (3, self.heads, -1))  # [B, N, 3, H, D]
+        batch, count, width = x.shape
+        qkv = self.qkv(x).view(batch, count, 3, self.heads, width // self.heads)
         if self.rotary:
             if span is None:
-                positions = torch.arange(x.shape[1], device=x.device)[None]
+                positions = torch.arange(count, device=x.device)[None]
             else:
                 positions = span.positions
             turned = [rotate(part.transpose(1, 2), positions).transpose(1, 2)
@@ -111,10 +113,10 @@ class SelfAttention(nn.Module):
         if span is None:
             context = self.attend_all(*qkv.permute(2, 0, 3, 1, 4))
         else:
-            keys, values = span.append(layer, qkv[:, :, 1:])
-            query = qkv[:, :, 0].transpose(1, 2)
+            keys, values = span.append(layer, qkv.narrow(2, 1, 2))
+            query = qkv.select(2, 0).transpose(1, 2)
             context = attend(query, keys, values, span.mask, self.exact)
-        return self.output(join_heads(context))
+        return self.output(context.transpose(1, 2).reshape(x.shape))
 
     def attend_all(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Of whole sequences. Right padding needs no mask: it is the future."""
@@ -230,7 +232,9 @@ class MonotonicAttention(nn.Module):
 
     def selection(self, queries: Tensor) -> Tensor:
         """The selection queries among them [R, H, 1, D]."""
-        return queries[:, : self.select_width].unflatten(-1, (self.selecting_heads, 1, -1))
+        return queries.narrow(1, 0, self.select_width).view(
+            len(queries), self.selecting_heads, 1, -1
+        )
 
     def read(
         self,
@@ -250,7 +254,7 @@ class MonotonicAttention(nn.Module):
         last = max(map(max, slots))
         first = 0 if lookback is None else max(0, min(map(min, slots)) - lookback + 1)
         keys_values = source.read(layer, rows, [first] * len(rows), last + 1 - first)
-        value = keys_values[-1]
+        value = keys_values.select(0, -1)
         alike = all(slot == last for at in slots for slot in at)
         if not self.soft:
             if alike:
@@ -262,10 +266,11 @@ class MonotonicAttention(nn.Module):
         if not alike:  # else all heads see all that was read from the cache
             at = torch.tensor(slots, device=value.device) - first
             mask = additive(visible(at, value.shape[2], lookback), value).unsqueeze(2)
-        query = queries[:, self.select_width :].unflatten(-1, (heads, 1, -1))
-        context = attend(query, keys_values[0], value, mask, self.exact)
+        query = queries.narrow(1, self.select_width, heads * value.shape[-1])
+        query = query.view(len(rows), heads, 1, -1)
+        key = keys_values.select(0, 0)
+        context = attend(query, key, value, mask, self.exact)
         found = None
         if weights:
-            found = attention_weights(query, keys_values[0], mask).transpose(1, 2)
-            found = F.pad(found, (first, 0))
-        return self.output(context.flatten(1)), found
+            found = F.pad(attention_weights(query, key, mask).transpose(1, 2), (first, 0))
+        return self.output(context.view(len(rows), -1)), found

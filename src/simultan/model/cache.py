@@ -22,7 +22,7 @@ FEW = 64  # slots of each row that are always kept
 
 
 class Cache:
-    """data [L, K, B, H, N, D]: K tensors a layer, such as keys and values.
+    """Of each layer a tensor [K, B, H, N, D]: K kinds, such as keys and values.
 
     In memory the heads of a position lie side by side, as a projection gives them.
     """
@@ -30,14 +30,18 @@ class Cache:
     def __init__(
         self, layers: int, kinds: int, rows: int, heads: int, size: int, like: Tensor
     ) -> None:
-        self.data = like.new_zeros(layers, kinds, rows, SLOTS, heads, size).transpose(3, 4)
+        self.layers = [self._new(like, kinds, rows, SLOTS, heads, size) for _ in range(layers)]
         self.base = [0] * rows  # the position in slot 0 of each row
         self.ends = [0] * rows  # the position after the last that was written
         self.all_rows = list(range(rows))
 
     @property
     def capacity(self) -> int:
-        return self.data.shape[4]
+        return self.layers[0].shape[3]
+
+    @staticmethod
+    def _new(like: Tensor, kinds: int, rows: int, slots: int, heads: int, size: int) -> Tensor:
+        return like.new_zeros(kinds, rows, slots, heads, size).transpose(2, 3)
 
     def reset(self, row: int) -> None:
         """Forget a row. Memory far beyond what the other rows need is given back."""
@@ -64,44 +68,46 @@ class Cache:
     def _drop(self, row: int, slots: int) -> None:
         """Forget the first slots of a row, unless there are few: moving the rest costs time."""
         if 2 * slots >= self.capacity:
-            kept = self.data[:, :, row, :, slots:].clone()
-            self.data[:, :, row, :, : self.capacity - slots] = kept
+            for layer in self.layers:
+                kept = layer[:, row, :, slots:].clone()
+                layer[:, row, :, : self.capacity - slots] = kept
             self.base[row] += slots
 
     def _resize(self, capacity: int) -> None:
-        *shape, heads, old, size = self.data.shape
-        data = self.data.new_zeros(*shape, capacity, heads, size).transpose(3, 4)
+        kinds, rows, heads, old, size = self.layers[0].shape
         kept = min(old, capacity)
-        data[..., :kept, :] = self.data[..., :kept, :]
-        self.data = data
+        for index, layer in enumerate(self.layers):
+            new = self._new(layer, kinds, rows, capacity, heads, size)
+            new[..., :kept, :] = layer[..., :kept, :]
+            self.layers[index] = new
 
     def write(self, layer: int, kind: int, span: Span, new: Tensor) -> None:
         """Put new [R, C, k, H, D] into a span: this kind and the k - 1 after it."""
-        kinds = slice(kind, kind + new.shape[2])
-        if len(span.rows) == 1:
-            part = self.data[layer, kinds, span.rows[0]].unsqueeze(1)
-        elif span.alike:
-            part = self.data[layer, kinds]
-        else:
-            self.data[layer, kinds][:, span.row_index, :, span.slot_index] = new
+        part = self.layers[layer]
+        if new.shape[2] < len(part):
+            part = part.narrow(0, kind, new.shape[2])
+        if not span.alike and len(span.rows) > 1:
+            part[:, span.row_index, :, span.slot_index] = new
             return
+        if not span.alike:
+            part = part.narrow(1, span.rows[0], 1)
         part.narrow(3, span.slots[0], span.count).copy_(new.permute(2, 0, 3, 1, 4))
 
     def write_layers(self, span: Span, parts: Iterator[Tensor]) -> None:
         """Put the next L K parts [R, C, H D] into a span: all kinds of all layers."""
-        layers, kinds, _, heads, _, _ = self.data.shape
-        for layer in range(layers):
+        kinds, _, heads, _, size = self.layers[0].shape
+        for layer in range(len(self.layers)):
             for kind in range(kinds):
-                new = next(parts).unflatten(-1, (1, heads, -1))
-                self.write(layer, kind, span, new)
+                new = next(parts)
+                self.write(layer, kind, span, new.view(*new.shape[:2], 1, heads, size))
 
     def read(self, layer: int, rows: Sequence[int], starts: Sequence[int], count: int) -> Tensor:
         """`count` slots of each row, from its start on: [K, R, H, count, D], a view if possible."""
-        data = self.data[layer]
-        if len(rows) == 1:
-            return data[:, rows[0] : rows[0] + 1].narrow(3, starts[0], count)
-        if rows == self.all_rows and len(set(starts)) == 1:
+        data = self.layers[layer]
+        if rows == self.all_rows and (len(rows) == 1 or len(set(starts)) == 1):
             return data.narrow(3, starts[0], count)
+        if len(rows) == 1:
+            return data.narrow(1, rows[0], 1).narrow(3, starts[0], count)
         tokens = data.transpose(2, 3)  # as they lie: copied in long pieces
         if data.is_cuda:
             slots = torch.tensor(starts, device=data.device)[:, None]
@@ -119,8 +125,8 @@ class Cache:
         """Row r takes over what row parents[r] has."""
         self.base = [self.base[parent] for parent in parents]
         self.ends = [self.ends[parent] for parent in parents]
-        index = torch.tensor(parents, device=self.data.device)
-        self.data = self.data.transpose(3, 4)[:, :, index].transpose(3, 4)
+        index = torch.tensor(parents, device=self.layers[0].device)
+        self.layers = [layer.transpose(2, 3)[:, index].transpose(2, 3) for layer in self.layers]
 
 
 @dataclass(frozen=True)
@@ -131,8 +137,8 @@ class Span:
     """
 
     cache: Cache
-    rows: Sequence[int]
-    starts: Sequence[int]
+    rows: list[int]
+    starts: list[int]
     count: int
     window: int | None = None  # positions that each new one sees; None: all before it
 
@@ -144,20 +150,25 @@ class Span:
     @cached_property
     def alike(self) -> bool:
         """All rows of the cache, and the same slots in each."""
-        return len(set(self.slots)) == 1 and list(self.rows) == self.cache.all_rows
+        return self.rows == self.cache.all_rows and self.together
+
+    @cached_property
+    def together(self) -> bool:
+        """The same slots in each row."""
+        return len(self.rows) == 1 or len(set(self.slots)) == 1
 
     @cached_property
     def row_index(self) -> Tensor:  # [R, 1]
-        return torch.tensor(self.rows, device=self.cache.data.device)[:, None]
+        return torch.tensor(self.rows, device=self.cache.layers[0].device)[:, None]
 
     @cached_property
     def slot_index(self) -> Tensor:  # [R, C]
-        first = torch.tensor(self.slots, device=self.cache.data.device)[:, None]
+        first = torch.tensor(self.slots, device=self.cache.layers[0].device)[:, None]
         return first + torch.arange(self.count, device=first.device)
 
     @cached_property
     def positions(self) -> Tensor:  # [R, C], absolute
-        first = torch.tensor(self.starts, device=self.cache.data.device)[:, None]
+        first = torch.tensor(self.starts, device=self.cache.layers[0].device)[:, None]
         return first + torch.arange(self.count, device=first.device)
 
     @cached_property
@@ -168,15 +179,19 @@ class Span:
     @cached_property
     def mask(self) -> Tensor | None:
         """[R, 1, C, N], 0 or -inf, from the first slot on; None: all see all."""
-        if self.count == 1 and len(set(self.slots)) == 1:
+        if self.count == 1 and self.together:
             return None
-        length = max(self.slots) + self.count - self.first
-        seen = visible(self.slot_index - self.first, length, self.window)
-        return additive(seen, self.cache.data)[:, None]
+        seen = visible(self.slot_index - self.first, self.length, self.window)
+        return additive(seen, self.cache.layers[0])[:, None]
+
+    @cached_property
+    def length(self) -> int:
+        """Slots that new positions see, from the first on."""
+        return max(self.slots) + self.count - self.first
 
     def append(self, layer: int, new: Tensor) -> tuple[Tensor, Tensor]:
         """Write new keys and values [R, C, 2, H, D]; all that can be seen [R, H, N, D]."""
         self.cache.write(layer, 0, self, new)
-        length = max(self.slots) + self.count - self.first
-        keys, values = self.cache.read(layer, self.rows, [self.first] * len(self.rows), length)
+        first = [self.first] * len(self.rows)
+        keys, values = self.cache.read(layer, self.rows, first, self.length).unbind(0)
         return keys, values

@@ -111,13 +111,17 @@ class Packed:
             assert self.blocks is not None
         # A batch of matrix-vector products, with x as columns: BLAS then reads the weights as fast
         # as memory delivers them, more than twice as fast as F.linear.
-        columns = x.contiguous().as_strided((self.BLOCKS, self.inputs, rows), (0, 1, self.inputs))
+        x = x.contiguous()
+        columns = x.as_strided((self.BLOCKS, self.inputs, rows), (0, 1, self.inputs))
         if self.block_bias is None:
             y = torch.bmm(self.blocks, columns)
         else:
             y = torch.baddbmm(self.block_bias, self.blocks, columns)
-        y = y.view(1, -1) if rows == 1 else y.view(-1, rows).t().contiguous()
-        return y[:, : self.outputs].view(*x.shape[:-1], self.outputs)
+        if rows > 1:
+            y = y.view(-1, rows).t()
+        elif y.numel() == self.outputs:
+            return y.view(*x.shape[:-1], self.outputs)
+        return y.reshape(rows, -1)[:, : self.outputs].reshape(*x.shape[:-1], self.outputs)
 
     def _make_tiles(self) -> None:
         weight, self.bias = _join(self.linears)
@@ -163,13 +167,17 @@ class Int8:
         # makes that the range.
         self.range = torch.ones(1, weight.shape[1])
         self.range[0, 0] = -1
+        self.reduce_range = not has_vnni()
+        operation = torch.ops.quantized.linear_dynamic.default
+        # without the look, at each call, whether Python code wants to stand in for it
+        self.multiply = getattr(operation, "_op", operation)
 
     def __call__(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         scale = rows.abs().amax(1, keepdim=True).clamp_(min=1e-12)
         rows = torch.cat([rows / scale, self.range])
-        y = torch.ops.quantized.linear_dynamic.default(rows, self.packed, not has_vnni())
-        y = y[:-1].mul_(scale)
+        y = self.multiply(rows, self.packed, self.reduce_range)
+        y = y.narrow(0, 0, len(scale)).mul_(scale)
         if self.bias is not None:
             y.add_(self.bias)
         return y.view(*x.shape[:-1], -1)

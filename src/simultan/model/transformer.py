@@ -212,16 +212,19 @@ class Transformer(TranslationModel):
         self.decoder_heads = model.decoder_heads or model.heads
         self.source_embedding = Embedding(model, source_size)
         self.target_embedding = Embedding(model, target_size)
-        self.encoder = nn.ModuleList(
+        # the lists know their types, and are quicker to look into
+        self.encoder_layers = [
             EncoderLayer(model, model.heads) for _ in range(model.encoder_layers)
-        )
-        self.decoder = nn.ModuleList()  # of DecoderLayer
+        ]
+        self.encoder = nn.ModuleList(self.encoder_layers)
+        self.decoder_layers: list[DecoderLayer] = []
         for layer in range(model.decoder_layers):
             selects = self.policy.learned and (self.policy.every_head or layer == 0)
             cross = MonotonicAttention(
                 model, config.policy, self.policy, self.decoder_heads, selects
             )
-            self.decoder.append(DecoderLayer(model, self.decoder_heads, cross))
+            self.decoder_layers.append(DecoderLayer(model, self.decoder_heads, cross))
+        self.decoder = nn.ModuleList(self.decoder_layers)
         final = model.norm == "pre"
         self.encoder_norm = LayerNorm(model.width) if final else nn.Identity()
         self.decoder_norm = LayerNorm(model.width) if final else nn.Identity()
@@ -234,14 +237,6 @@ class Transformer(TranslationModel):
         nn.init.normal_(self.output.weight, std=model.width**-0.5)
         self.tie(model.tie, self.source_embedding.tokens, self.target_embedding.tokens)
         self.join_source_keys()
-
-    @property
-    def encoder_layers(self) -> list[EncoderLayer]:
-        return cast("list[EncoderLayer]", list(self.encoder))
-
-    @property
-    def decoder_layers(self) -> list[DecoderLayer]:
-        return cast("list[DecoderLayer]", list(self.decoder))
 
     def encode(self, source: Tensor) -> Tensor:
         """[B, S] -> [B, S, D]"""
@@ -313,7 +308,7 @@ class Transformer(TranslationModel):
         span, starts = memory.span, [state.length[row] for row in rows]
         if span is None or span.rows != rows or span.starts != starts:  # else as one layer below
             span = memory.span = self.span(memory.decoder, list(rows), starts, 1)
-        return self.decoder_layers[layer].look_back(x[:, None], span, layer)[:, 0]
+        return self.decoder_layers[layer].look_back(x.unsqueeze(1), span, layer).squeeze(1)
 
     def source_query(self, layer: int, x: Tensor) -> Tensor:
         return self.decoder_layers[layer].cross_residual.before(x)

@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from simultan.ops import reference
+from simultan.ops import cpu
 
 __all__ = [
     "Backend",
@@ -43,7 +43,7 @@ def expected_alignment(
     if _use_triton(p_choose, backend):
         from simultan.ops.alignment_triton import expected_alignment as align
     else:
-        align = reference.expected_alignment
+        align = cpu.expected_alignment
     return align(_single(p_choose), source_lengths)
 
 
@@ -73,7 +73,7 @@ def expected_attention(
     if _use_triton(alpha, backend):
         from simultan.ops.lookback_triton import expected_attention as attend
     else:
-        attend = reference.expected_attention
+        attend = cpu.expected_attention
     return attend(_single(alpha), _single(energy), source_lengths, lookback)
 
 
@@ -90,7 +90,7 @@ def masked_attention(
     q, k, v = (_autocast(x) for x in (q, k, v))
     _check_attention(q, k, v, stops)
     if not _use_triton(q, backend):
-        return reference.masked_attention(q, k, v, stops)
+        return cpu.masked_attention(q, k, v, stops)
     from simultan.ops.attention_triton import fits
     from simultan.ops.attention_triton import masked_attention as attend
 
@@ -116,7 +116,7 @@ def cross_entropy(
         )
     # float64 is for checking gradients: the kernel works in float32
     if not _use_triton(logits, backend) or (backend == "auto" and logits.dtype == torch.float64):
-        return reference.cross_entropy(logits, target, smoothing)
+        return cpu.cross_entropy(logits, target, smoothing)
     from simultan.ops.entropy_triton import cross_entropy as entropy
 
     return entropy(logits, target, smoothing)

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.library import custom_op
 
-from simultan.ops import reference
+from simultan.ops import cpu
 
 MAX_BLOCK = 64
 HEAD_SIZES = (16, 32, 64, 128)
@@ -134,7 +134,7 @@ def _stop_strides(stops: Tensor | None, q: Tensor) -> tuple[int, ...]:
 def _forward(q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None) -> Tensor:
     out = _empty(q)
     if not fits(q, k):
-        return out.copy_(reference.masked_attention(q, k, v, stops))
+        return out.copy_(cpu.masked_attention(q, k, v, stops))
     q, k, v = _rows(q), _rows(k), _rows(v)
     attention_forward[(q.shape[0] * q.shape[1],)](
         q, k, v, stops, out,
@@ -149,7 +149,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     dq, dk, dv = _empty(q), _empty(k), _empty(v)
     if not fits(q, k):
-        grads = reference.masked_attention_backward(q, k, v, stops, g)
+        grads = cpu.masked_attention_backward(q, k, v, stops, g)
         return dq.copy_(grads[0]), dk.copy_(grads[1]), dv.copy_(grads[2])
     q, k, v, g = _rows(q), _rows(k), _rows(v), _rows(g)
     attention_backward[(q.shape[0] * q.shape[1],)](

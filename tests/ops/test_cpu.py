@@ -1,4 +1,4 @@
-"""The reference against the papers' formulas written out, and its hand-written gradients."""
+"""The operations on a CPU against the formulas written out, and their hand-written gradients."""
 
 import pytest
 import torch
@@ -6,34 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from simultan.ops import expected_alignment, expected_attention
+from simultan.ops import expected_alignment, expected_attention, naive
 
 LOOKBACKS = [1, 2, 3, 16, None]
-
-
-def literal_alignment(p: Tensor, lengths: Tensor) -> Tensor:
-    """alpha_ij = p_ij sum_{k<=j} alpha_{i-1,k} prod_{l=k}^{j-1} (1 - p_il), as printed."""
-    alpha = torch.zeros_like(p)
-    for b in range(p.shape[0]):
-        for h in range(p.shape[1]):
-            before = torch.zeros(p.shape[3], dtype=p.dtype)
-            before[0] = 1
-            for i in range(p.shape[2]):
-                for j in range(int(lengths[b])):
-                    total = sum(before[k] * torch.prod(1 - p[b, h, i, k:j]) for k in range(j + 1))
-                    alpha[b, h, i, j] = p[b, h, i, j] * total
-                before = alpha[b, h, i]
-    return alpha
-
-
-def literal_attention(alpha: Tensor, u: Tensor, lengths: Tensor, w: int | None) -> Tensor:
-    beta = torch.zeros_like(alpha)
-    for b in range(alpha.shape[0]):
-        for k in range(int(lengths[b])):
-            first = 0 if w is None else max(0, k - w + 1)
-            softmax = torch.softmax(u[b, :, :, first : k + 1], -1)
-            beta[b, :, :, first : k + 1] += alpha[b, :, :, k : k + 1] * softmax
-    return beta
 
 
 def draw(b: int, h: int, t: int, s: int, seed: int, bias: float = 0.0, spread: float = 1.0):
@@ -54,9 +29,9 @@ shapes = st.tuples(
 def test_equals_the_printed_formulas(shape: tuple[int, ...], w: int | None) -> None:
     p, u, lengths = draw(*shape)
     alpha = expected_alignment(p, lengths)
-    torch.testing.assert_close(alpha, literal_alignment(p, lengths))
+    torch.testing.assert_close(alpha, naive.expected_alignment(p, lengths))
     beta = expected_attention(alpha, u, lengths, lookback=w)
-    torch.testing.assert_close(beta, literal_attention(alpha, u, lengths, w))
+    torch.testing.assert_close(beta, naive.expected_attention(alpha, u, lengths, w))
 
 
 def test_alignment_gradcheck() -> None:
@@ -146,7 +121,7 @@ def test_large_energies_stay_exact(w: int | None) -> None:
     u = torch.linspace(-80, 80, 40).expand(1, 2, 4, 40).contiguous()
     u[:, 1] = 160 * torch.rand(4, 40) - 80
     lengths = torch.tensor([40])
-    exact = literal_attention(alpha.double(), u.double(), lengths, w)
+    exact = naive.expected_attention(alpha.double(), u.double(), lengths, w)
     beta = expected_attention(alpha, u, lengths, lookback=w)
     torch.testing.assert_close(beta.double(), exact, rtol=2e-5, atol=1e-12)
 

@@ -1,4 +1,4 @@
-"""Both operations as the recurrences of the papers, in plain PyTorch, with hand-written gradients.
+"""Both operations as recurrences in plain PyTorch, fast on a CPU, with hand-written gradients.
 
 The alignment runs over anti-diagonals d = i + j, on which all cells are independent:
     q_d[i] = pass_{d-1}[i] + alpha_{d-1}[i-1],  alpha_d = p_d q_d,  pass_d = q_d - alpha_d.
