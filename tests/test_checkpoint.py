@@ -77,7 +77,7 @@ def test_round_trip(tmp_path):
     assert config == CONFIG
     assert checkpoint.load_trainer(tmp_path / "m")["update"] == 3
     assert sorted(os.listdir(tmp_path / "m")) == [
-        *("config.toml", "pipeline.json", "trainer.pt"),
+        *("SHA256SUMS", "config.toml", "pipeline.json", "trainer.pt"),
         *("vocabulary.source.json", "vocabulary.target.json", "weights.safetensors"),
     ]
 
@@ -126,6 +126,18 @@ def test_a_model_of_a_newer_format_names_the_version_it_needs(tmp_path):
         checkpoint.load_config(tmp_path / "m")
     path.write_text(text.split("\n\n", 1)[1])  # as models were written before there was a format
     assert checkpoint.load_config(tmp_path / "m") == CONFIG
+
+
+def test_a_flipped_bit_is_noticed(tmp_path):
+    save(tmp_path / "m", Net())
+    path = tmp_path / "m" / "weights.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"weights.safetensors: damaged, .* copy it again"):
+        checkpoint.load_model(tmp_path / "m")
+    (tmp_path / "m" / "SHA256SUMS").unlink()  # older models have none
+    checkpoint.load_model(tmp_path / "m")
 
 
 def test_a_tied_matrix_is_stored_once_and_stays_tied(tmp_path):
@@ -275,6 +287,7 @@ def test_messages_name_what_is_wrong(tmp_path):
     with pytest.raises(ValueError, match=r"unknown weight .*select_query"):
         checkpoint.load_model(tmp_path / "other")
     (tmp_path / "wide" / "weights.safetensors").write_bytes(b"nonsense")
+    (tmp_path / "wide" / "SHA256SUMS").unlink()
     with pytest.raises(ValueError, match="not a readable weights file"):
         checkpoint.load_model(tmp_path / "wide")
 

@@ -61,7 +61,7 @@ def test_the_same_translations(run: Path, tmp_path: Path, weights: str) -> None:
     assert "/home" not in (tmp_path / "out" / "config.toml").read_text()
     assert (config.model, config.train.updates) == (CONFIG.model, 7)
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
-        *("config.toml", "pipeline.json"),
+        *("SHA256SUMS", "config.toml", "pipeline.json"),
         *("vocabulary.source.json", "vocabulary.target.json", "weights.safetensors"),
     ]
 

@@ -12,6 +12,7 @@ and load back as float32 whichever it was.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pickle
 import shutil
@@ -49,6 +50,7 @@ __all__ = [
 ]
 
 WEIGHTS, CONFIG, TRAINER = "weights.safetensors", "config.toml", "trainer.pt"
+SUMS = "SHA256SUMS"  # as `sha256sum -c` reads it; of the weights, where a flipped bit is not seen
 LAGS = "lags.json"  # how far behind a model stays at which threshold; written by streaming/lags.py
 SCALE = ".scale"  # after the name of a matrix of int8: its float32 scales [rows, 1, ...]
 Stored = Literal["float32", "float16", "int8"]
@@ -96,6 +98,7 @@ def save(
         if trainer is not None:
             torch.save(dict(trainer), partial / TRAINER)
         save_file(_packed(weights, stored), partial / WEIGHTS)
+        (partial / SUMS).write_text(f"{_digest(partial / WEIGHTS)}  {WEIGHTS}\n", encoding="ascii")
         shutil.copymode(partial / CONFIG, partial / WEIGHTS)  # safetensors writes it for us alone
         for path in [*sorted(partial.iterdir()), partial]:
             _sync(path)
@@ -113,11 +116,21 @@ def save(
 def load_weights(folder: str | Path) -> dict[str, Tensor]:
     """The weights of a model folder, in float32."""
     path = _inside(folder, WEIGHTS)
+    sums = path.with_name(SUMS)
+    if sums.is_file() and sums.read_bytes().split()[:1] != [_digest(path).encode()]:
+        raise ValueError(
+            f"{path}: damaged, or changed since it was written ({SUMS} says so): copy it again"
+        )
     try:
         weights = load_file(path)
     except SafetensorError as error:
         raise ValueError(f"{path}: not a readable weights file ({error})") from error
     return _unpacked(weights, str(path))
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def export(folders: Sequence[str | Path], out: str | Path, stored: Stored = "float16") -> int:

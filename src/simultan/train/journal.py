@@ -14,6 +14,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from simultan.config import TrainConfig
 from simultan.train.folder import RunFolder
@@ -34,11 +35,15 @@ class Journal:
         self._file = folder.metrics.open("a", encoding="utf-8")
         self.console = Console(stderr=True)
         self._progress = Progress(
-            TextColumn("train"),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[terms]}"),
+            BarColumn(table_column=Column(width=16)),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            # the terms give way in a narrow terminal, the count and the time left do not
+            TextColumn(
+                "{task.fields[terms]}",
+                table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+            ),
+            expand=True,
             console=self.console,
             disable=not self.console.is_terminal,
         )
@@ -97,7 +102,10 @@ class Journal:
         if kind == "train":
             parts = [f"{name} {values[name]:{form}}" for name, form in TERMS.items()]
             parts.append(f"{values['tokens_per_second']:,.0f} tokens/s")
-            self._progress.update(self._task, completed=update, terms="  ".join(parts))
+            terms = "  ".join(
+                part.replace("_average", "").replace("latency_var", "var") for part in parts
+            )
+            self._progress.update(self._task, completed=update, terms=terms)
             if self.console.is_terminal:
                 return
         else:
