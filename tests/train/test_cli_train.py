@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from simultan import cli
@@ -60,3 +61,14 @@ def test_a_missing_corpus_is_named(tmp_path):
             "--set",
             "data.folder=nowhere",
         )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_not_there(tmp_path):
+    (tmp_path / "small.toml").write_text(SMALL)
+    command = ["train", tmp_path / "small.toml", "--out", tmp_path / "run", "--device"]
+    with pytest.raises(ValueError, match="'cuda:0': PyTorch finds no GPU here; write cpu"):
+        call(*command, "cuda")
+    with pytest.raises(ValueError, match="'gpu': write cpu or cuda"):
+        call(*command, "gpu")
+    assert not (tmp_path / "run").exists()

@@ -21,7 +21,7 @@ from simultan.streaming.row import Choice
 from simultan.streaming.search import beam_search
 from simultan.streaming.session import Session, Write
 
-__all__ = ["Translation", "Translator", "load"]
+__all__ = ["Translation", "Translator", "find_device", "load"]
 
 
 @dataclass
@@ -188,14 +188,15 @@ def load(
 
     quantize="int8" rounds the weights, which is faster on a CPU.
     """
-    place = _device(device)
+    place = find_device(device)
     folder = boxed.resolve(name)
     model, config, codec = checkpoint.load_model(folder)
     model.to(place).eval()
     return Translator(model.prepare_inference(quantize), config, codec, Lags.load(folder))
 
 
-def _device(name: str | torch.device) -> torch.device:
+def find_device(name: str | torch.device) -> torch.device:
+    """The device of this name, if this machine has it."""
     try:
         device = torch.device(name)
     except RuntimeError:

@@ -22,6 +22,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from simultan.streaming.translator import find_device
+
 __all__ = ["World", "accumulating", "gather", "load_optimizer", "shard"]
 
 PATIENCE = timedelta(hours=3)  # the others wait while the first process validates
@@ -42,7 +44,7 @@ class World:
         size = int(os.environ.get("WORLD_SIZE", "1"))
         rank, local = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
         name = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        place = torch.device(name, local) if name == "cuda" else torch.device(name)
+        place = find_device(f"cuda:{local}" if name == "cuda" else name)
         if place.type == "cuda":
             torch.cuda.set_device(place)
         if size == 1:
