@@ -190,16 +190,15 @@ export class Sheet {
 
   follow() {
     const { sheet } = this.parts;
-    const before = sheet.scrollTop;
     sheet.scrollTop = 1e9; // as far as it goes
-    this.following = sheet.scrollTop !== before; // an event will tell of it
+    this.followed = sheet.scrollTop;
   }
 
   /** Whoever scrolls back is left there. */
   scrolled() {
     const { sheet } = this.parts;
-    if (this.following) return void (this.following = false);
-    this.pinned = sheet.scrollHeight - sheet.scrollTop - sheet.clientHeight < 60;
+    if (sheet.scrollTop === this.followed) this.pinned = true;
+    else this.pinned = sheet.scrollHeight - sheet.scrollTop - sheet.clientHeight < 60;
   }
 
   /** The words of a tie light up; `reveal` brings them into view. */
