@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 from dataclasses import fields, replace
 from pathlib import Path
@@ -250,8 +251,11 @@ def test_patience_stops_early(tmp_path):
 
 
 @pytest.mark.parametrize("pace", [1.0, 0.5])
-def test_a_deadline_brings_the_end_forward(pace, tmp_path, monkeypatch):
-    """The rate falls to 0 in time, however long an update takes; what is planned is the bound."""
+def test_a_deadline_brings_the_end_forward(pace, tmp_path, monkeypatch, capfd):
+    """The rate falls to 0 in time, however long an update takes; what is planned is the bound.
+
+    The same command continues to what is planned, whatever was estimated before.
+    """
     now, real = [0.0], loop.seed
 
     def an_update(number, update, rank):
@@ -268,7 +272,42 @@ def test_a_deadline_brings_the_end_forward(pace, tmp_path, monkeypatch):
     shares = [rates[u] * u**0.5 / config.train.lr for u in (end - 4, end - 2, end)]
     assert shares == pytest.approx([1.0, 0.6, 0.2])
     assert_same(tmp_path / "run" / "final", tmp_path / "run" / "last")
-    assert fit(config, tmp_path / "run") == outcome
+    told = "time is up at update 8 of 12" in capfd.readouterr().err
+    assert told == (end == 8)
+    before = weights(tmp_path / "run" / "final")
+    assert fit(config, tmp_path / "run") == replace(outcome, update=12)
+    assert ("continues at update 8 of 12" in capfd.readouterr().err) == (end == 8)
+    assert_same(tmp_path / "run" / "final", tmp_path / "run" / "last")
+    after = weights(tmp_path / "run" / "final")
+    assert all(torch.equal(before[name], after[name]) for name in before) == (end == 12)
+
+
+def test_an_estimate_of_the_end_is_not_kept(tmp_path, monkeypatch):
+    """Stopped under a deadline, then continued without one: all updates are made."""
+    now = [0.0]
+    real = loop.seed
+
+    def an_update(number, update, rank):
+        now[0] += update > 0
+        real(number, update, rank)
+
+    monkeypatch.setattr(loop, "seed", an_update)
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: now[0])
+    outcome = fit(CONFIG, tmp_path / "run", minutes=8 / 60, stop=lambda: now[0] >= 4)
+    assert (outcome.update, outcome.finished) == (4, False)
+    assert fit(CONFIG, tmp_path / "run").update == 12
+
+
+def test_a_reader_that_goes_away_does_not_end_the_run(tmp_path, monkeypatch):
+    """`simultan train ... 2>&1 | head -1`"""
+    read, write = os.pipe()
+    pipe = os.fdopen(write, "w")
+    monkeypatch.setattr(sys, "stderr", pipe)
+    os.close(read)
+    outcome = fit(with_train(updates=4), tmp_path / "run")
+    pipe.close()
+    assert outcome.finished
+    assert len(metrics(tmp_path / "run")) == 2
 
 
 def test_a_kill_before_the_validation_only_delays_it(tmp_path):
@@ -368,7 +407,7 @@ def test_heads_start_as_the_offline_model_attends_with_a_bias_of_their_own(tmp_p
 
 
 def run_rank(rank: int, kind: str, out: str, ports: tuple[int, int]) -> None:
-    faulthandler.dump_traceback_later(20, exit=True)  # a hang must not outlive the test
+    faulthandler.dump_traceback_later(90, exit=True)  # a hang must not outlive the test
     torch.set_num_threads(1)
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ports[0])}

@@ -105,10 +105,12 @@ class RunFolder:
             if update not in wanted:
                 shutil.rmtree(self.checkpoint(update))
 
-    def finish(self, config: Config) -> None:
-        """Average the last checkpoints into the final model."""
+    def finish(self, config: Config, anew: bool) -> None:
+        """Average the last checkpoints into the final model; anew: in the place of an older one."""
         if self.final.exists():
-            return
+            if not anew:
+                return
+            shutil.rmtree(self.final)
         updates = self.updates()
         regular = [u for u in updates[:-1] if is_regular(config, u)] + updates[-1:]
         chosen = [self.checkpoint(u) for u in regular[-max(config.train.average, 1) :]]

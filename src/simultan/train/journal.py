@@ -6,6 +6,7 @@ resumed run needs no other memory of its validations.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -24,6 +25,15 @@ __all__ = ["Journal"]
 TERMS = {"loss": ".3f", "nll": ".3f", "latency_average": ".2f", "latency_variance": ".2f"}
 
 
+class Voice(Console):
+    """A console whose reader may go away: then it falls silent, and the run continues."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        with contextlib.suppress(OSError, ValueError):  # what is flushed at the end, too
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
 class Journal:
     """Open for the time of a run; opening drops what a killed run noted after its checkpoint."""
 
@@ -33,7 +43,7 @@ class Journal:
         self.config = config
         self.records = _kept(folder.metrics, update)
         self._file = folder.metrics.open("a", encoding="utf-8")
-        self.console = Console(stderr=True)
+        self.console = Voice(stderr=True)
         self._progress = Progress(
             BarColumn(table_column=Column(width=16)),
             MofNCompleteColumn(table_column=Column(no_wrap=True)),

@@ -137,7 +137,6 @@ class Run:
         self.step = (StepPool() if state else pool).take(model, config, world)
         self.model = self.step.model
         self.update: int = state.get("update", 0)
-        self.step.end = min(state.get("end", config.train.updates), config.train.updates)
         if state:
             load_optimizer(self.step.optimizer, state["optimizer"])
             self.batches.resume(state["batches"])
@@ -173,8 +172,11 @@ class Run:
     def __enter__(self) -> Run:
         if self.journal is not None:
             self.journal.__enter__()
-            if self.update:
-                self.journal.say(f"going on at update {self.update} of {self.folder.path}")
+            total = self.config.train.updates
+            if 0 < self.update < total:
+                self.journal.say(
+                    f"{self.folder.path}: continues at update {self.update} of {total}"
+                )
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -182,15 +184,20 @@ class Run:
             self.journal.__exit__(*error)
 
     def train(self, terminated: Callable[[], bool]) -> Outcome:
-        world = self.world
+        world, total, first = self.world, self.config.train.updates, self.update
         if self.update:
             self._after_checkpoint()  # a kill may have come before the validation
         with contextlib.closing(self._stream()) as stream:
             stopped = self._loop(stream, terminated)
         if stopped:
             return Outcome(self.update, finished=False, folder=self.folder.last)
-        if world.first:
-            self.folder.finish(self.config)
+        if self.journal is not None:
+            self.folder.finish(self.config, anew=self.update > first)
+            if self.step.end == self.update < total:
+                self.journal.say(
+                    f"time is up at update {self.update} of {total}: {self.folder.final} holds the"
+                    " model so far, and the same command continues"
+                )
         world.wait()
         return Outcome(self.update, finished=True, folder=self.folder.final)
 
@@ -285,7 +292,6 @@ class Run:
         weights = gather(checkpoint.weights_of(self.model))
         state = {
             "update": self.update,
-            "end": self.step.end,
             "batches": self.batches.state(),
             "sums": self.world.sum_over_ranks(self.step.sums.clone()).cpu(),
             "optimizer": gather(self.step.optimizer.state_dict()),

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx.experimental import _config as shapes
+from torch.fx.experimental import _config as symbols
 
 from simultan import losses
 from simultan.config import Config, LossConfig
@@ -28,15 +28,15 @@ __all__ = ["NEVER", "Objective", "Step", "StepPool"]
 NEVER = 2**62
 
 
-Shapes = tuple[tuple[torch.Size, torch.Size], ...]
+BatchShape = tuple[torch.Size, torch.Size]
 
 
 @dataclass(frozen=True)
 class Recording:
-    """An update as a CUDA graph, and the batches it reads."""
+    """An update as a CUDA graph, and the batch it reads."""
 
     graph: torch.cuda.CUDAGraph
-    batches: list[Batch]
+    batch: Batch
 
 
 class Objective(nn.Module):
@@ -55,7 +55,7 @@ class Objective(nn.Module):
             # Layer by layer: one compilation serves all layers, where the whole model at once
             # takes minutes. Lengths are symbols, so that it serves all batches too; each its own
             # symbol, or a batch with as many rows as words would be compiled for.
-            shapes.use_duck_shape = False
+            symbols.use_duck_shape = False
             for part in model.repeated_parts():
                 part.compile(dynamic=True)
             self.measure = torch.compile(losses.measure, dynamic=True)
@@ -87,10 +87,11 @@ class Step:
         self.weights = torch.zeros(2, device=world.device)  # of the latency terms
         # Compiled code still launches hundreds of small kernels: one process on a GPU records
         # an update of each shape once and plays it back, so that the host is never the limit.
-        # Not an LSTM, whose library kernels refuse to be recorded.
+        # Not an LSTM, whose library kernels refuse to be recorded, and not several batches to an
+        # update: hardly any combination of their shapes comes twice.
         records = config.train.compile and world.device.type == "cuda" and world.size == 1
-        records = records and bool(model.repeated_parts())
-        self.recordings: dict[Shapes, Recording | None] | None = {} if records else None
+        records = records and bool(model.repeated_parts()) and config.train.accumulate == 1
+        self.recordings: dict[BatchShape, Recording | None] | None = {} if records else None
         self.stream = torch.cuda.Stream() if records else None
 
     def __call__(self, update: int, batches: Sequence[Batch]) -> None:
@@ -101,17 +102,18 @@ class Step:
         if self.recordings is None:
             self._update(batches)
             return
-        shapes = tuple((batch.source.shape, batch.target.shape) for batch in batches)
-        if shapes not in self.recordings:  # the first time: compile, and choose kernels
+        (batch,) = batches
+        shape = batch.source.shape, batch.target.shape
+        if shape not in self.recordings:  # the first time: compile, and choose kernels
             self._update(batches)
-            self.recordings[shapes] = None
+            self.recordings[shape] = None
             return
-        recording = self.recordings[shapes]
+        recording = self.recordings[shape]
         if recording is None:
-            recording = self.recordings[shapes] = self._record(batches)
-        for place, batch in zip(recording.batches, batches, strict=True):
-            for field in fields(Batch):
-                getattr(place, field.name).copy_(getattr(batch, field.name), non_blocking=True)
+            recording = self.recordings[shape] = self._record(batch)
+        for field in fields(Batch):
+            place = getattr(recording.batch, field.name)
+            place.copy_(getattr(batch, field.name), non_blocking=True)
         recording.graph.replay()
 
     @torch.no_grad()
@@ -130,7 +132,7 @@ class Step:
         self.norm.zero_()
         self.failed.fill_(NEVER)
 
-    def _record(self, batches: Sequence[Batch]) -> Recording:
+    def _record(self, batch: Batch) -> Recording:
         """Capture one update; all recordings share memory, since they never run together.
 
         And one stream: the allocator gives no stream what another one has freed.
@@ -138,10 +140,7 @@ class Step:
         assert self.recordings is not None
         assert self.stream is not None
         earlier = next((r.graph.pool() for r in self.recordings.values() if r is not None), None)
-        places = [
-            Batch(**{f.name: getattr(batch, f.name).clone() for f in fields(Batch)})
-            for batch in batches
-        ]
+        place = Batch(**{f.name: getattr(batch, f.name).clone() for f in fields(Batch)})
         graph, stream = torch.cuda.CUDAGraph(), self.stream
         stream.wait_stream(torch.cuda.current_stream())
         gc.disable()  # a collection in between could free what must not be freed now
@@ -154,7 +153,7 @@ class Step:
                 else:
                     graph.capture_begin(pool=earlier, capture_error_mode="thread_local")
                 try:
-                    self._update(places)
+                    self._update([place])
                 except BaseException:
                     with contextlib.suppress(RuntimeError):
                         graph.capture_end()  # else nothing could run in this process any more
@@ -163,7 +162,7 @@ class Step:
         finally:
             gc.enable()
         torch.cuda.current_stream().wait_stream(stream)
-        return Recording(graph, places)
+        return Recording(graph, place)
 
     def _update(self, batches: Sequence[Batch]) -> None:
         config, world = self.config.train, self.world

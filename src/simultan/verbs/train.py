@@ -36,6 +36,11 @@ def train(
         "End within this time: the learning rate falls early enough. 0 sets no limit.",
         "<MINUTES>",
     ] = 0.0,
+    compiled: Annotated[
+        Path | None,
+        "Keep compiled code in this file, for runs on other machines of the kind.",
+        "<FILE>",
+    ] = None,
 ) -> None:
     """Train a model from a recipe. Under torchrun, all processes train it together."""
     from simultan import config
@@ -46,7 +51,9 @@ def train(
 
         torch.set_num_threads(threads)
     settings = config.load(recipe, changes)
-    outcome = fit(settings, out, overwrite, device=device or None, minutes=minutes)
+    outcome = fit(
+        settings, out, overwrite, device=device or None, minutes=minutes, compiled=compiled
+    )
     if not outcome.finished:
         typer.echo(f"stopped at update {outcome.update}; the same command continues", err=True)
         raise typer.Exit(143)
