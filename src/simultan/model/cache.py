@@ -52,6 +52,11 @@ class Cache:
         if self.capacity > 4 * needed:
             self._resize(2 * needed)
 
+    def grow(self, slots: int) -> None:
+        """Room for at least so many positions of every row."""
+        if slots > self.capacity:
+            self._resize(slots)
+
     def reserve(
         self, rows: Sequence[int], ends: Sequence[int], keep_from: Callable[[int], int]
     ) -> None:

@@ -88,6 +88,11 @@ class State:
         """Positions that each cache has room for."""
         return [cache.capacity for cache in [*self.source_caches, *self.memory.caches]]
 
+    def make_room(self, slots: int) -> None:
+        """Room for so many positions of every row: a cache that grows later holds everybody up."""
+        for cache in [*self.source_caches, *self.memory.caches]:
+            cache.grow(slots)
+
     def set_lag(self, row: int, k: int) -> None:
         """Fixed policies: target token i sees the first i + k - 1 source tokens."""
         self.lags[row] = k

@@ -26,6 +26,7 @@ __all__ = ["Batcher", "Turn"]
 
 MOST_TOKENS = 64  # of one word; the rest of it is not heard
 MOST_COMMANDS = 256  # between two turns
+MOST_OTHERS = 8  # whole texts in one step: who speaks has to wait for its end
 logger = logging.getLogger(__name__)
 
 
@@ -56,6 +57,7 @@ class Batcher:
         self.on_turn, self.on_wait = on_turn, on_wait
         self.rows = Rows(session, hold_seconds)
         self.queues: dict[Queue, None] = {}  # in the order in which they came
+        self.lent = 0.0  # seconds that who speaks has given to the others
         self.busy = False  # something was done in the last turn
         self.turn_began: float | None = None
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -163,21 +165,31 @@ class Batcher:
             else:
                 speaking.append(queue)
         for group in self._groups(speaking, others):
+            began = time.monotonic()
             self._advance(group)
+            seconds = time.monotonic() - began
+            self.lent += -seconds if group[0] in speaking else seconds
             self._deliver()
+        self.lent = max(self.lent, 0.0)
         self._deliver()
         return 0 if speaking or others else wait
 
     def _groups(self, speaking: list[Queue], others: list[Queue]) -> list[list[Queue]]:
-        """Who is computed together. While somebody speaks, one of the others joins each turn."""
+        """Who is computed together: a step takes as long as its longest row makes it.
+
+        While somebody speaks, one of the others at a time has a step of its own, and all of them
+        together no more time than those who speak.
+        """
         others.sort(key=lambda queue: (queue.is_bulk, queue.advanced))
-        if speaking:
-            others = others[:1]
-        together = speaking + [q for q in others if not (q.suspect or self._is_heavy(q))]
-        alone = [q for q in others if q.suspect]
-        heavy = [q for q in others if not q.suspect and self._is_heavy(q)][:1]
-        groups = [together] if self.batching else [[queue] for queue in together]
-        return [group for group in [*groups, *([q] for q in alone), heavy] if group]
+        if not speaking:
+            self.lent = 0.0
+        most = MOST_OTHERS if not speaking else 0 if self.lent > 0 else 1
+        others = others[:most]
+        alone = [q for q in others if q.suspect or self._is_heavy(q)]
+        groups = [speaking, [q for q in others if q not in alone]]
+        if not self.batching:
+            groups = [[queue] for group in groups for queue in group]
+        return [group for group in groups if group] + [[queue] for queue in alone[:1]]
 
     def _is_heavy(self, queue: Queue) -> bool:
         return queue.size > LIGHT and bool(self.session.rows[self._row(queue)].queue)

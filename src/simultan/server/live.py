@@ -37,6 +37,8 @@ __all__ = ["Live"]
 
 logger = logging.getLogger(__name__)
 access_log = logging.getLogger("simultan.access")
+LONGEST_SEGMENT = 128  # source tokens without the end of a sentence; caches are as long for all
+SLOTS = 256  # tokens of a row that caches have room for: such a segment and one more word
 STUCK_SECONDS = 30.0  # no turn takes as long: the model's thread hangs
 _CHOICE = re.compile("(default)?|(threshold|lag|k)=[0-9.e-]{1,24}")  # agents are the operator's
 
@@ -51,8 +53,14 @@ class Live:
         self.pair = "-".join(languages) if all(languages) else ""
         assert isinstance(settings.decoding, Decoding)
         self.default = settings.decoding
-        model = self.model = translator.session(self.default, rows=settings.rows, segment=True)
+        longest = None if translator.model.window else LONGEST_SEGMENT
+        model = self.model = translator.session(
+            self.default, rows=settings.rows, segment=True, longest=longest
+        )
         self.layers, self.heads = model.decider.layers, model.decider.heads
+        state = getattr(model.decider, "state", None)
+        if state is not None and longest is not None:
+            state.make_room(SLOTS)
         self.batcher = Batcher(
             model,
             window=settings.window,
