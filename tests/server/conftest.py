@@ -32,7 +32,7 @@ from small import CODEC, make, sentence
 
 MODEL = make("mma-il", "transformer", seed=3)
 TRANSLATOR = Translator(MODEL, Config(), CODEC)
-PATIENCE = 20.0  # seconds; nothing here takes as long, a busy machine may
+PATIENCE = 60.0  # seconds; nothing here takes as long, a busy machine may
 
 
 def text_of(seed: int, sentences: int = 3, words: int = 6) -> str:

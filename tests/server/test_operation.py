@@ -251,7 +251,7 @@ def test_ctrl_c_does_not_wait_for_sentences(launch: Launch) -> None:
 
 def test_the_log_has_addresses_and_sizes_and_no_words(launch: Launch) -> None:
     process = launch("--log-level", "info", "--token", "sesame-open-up")
-    Client(process.url, token="sesame-open-up").translate("secretword ab!")
+    Client(process.url + "?secretquery", token="sesame-open-up").translate("secretword ab!")
     one = Client(process.url, begin=False)
     assert one.begin(token="secrettoken")["code"] == "unauthorized"
     ask(process.port, "/v1/follow/secretchannel?token=secrettoken")

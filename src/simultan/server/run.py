@@ -72,8 +72,8 @@ def make_server(
         settings,
         host=host,
         port=port,
-        log_level=level,
-        access_log=False,  # ours says more, and less
+        log_level=level if level in ("error", "debug") else "warning",
+        access_log=False,  # ours says more, and less: uvicorn's has addresses with their query
         timeout_graceful_shutdown=2,
     )
     return Server(config, app.state.live, announce)
