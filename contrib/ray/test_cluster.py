@@ -25,7 +25,7 @@ SCRIPT = Path(__file__).with_name("cluster.py")
 
 STREAMS = 20
 TAG = 8  # characters of a session id that name its replica
-PATIENCE = 120.0  # seconds; a start takes ten on an idle machine
+PATIENCE = 300.0  # seconds; a start takes ten on an idle machine
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
