@@ -53,7 +53,7 @@ class Live:
         self.pair = "-".join(languages) if all(languages) else ""
         assert isinstance(settings.decoding, Decoding)
         self.default = settings.decoding
-        longest = None if translator.model.window else LONGEST_SEGMENT
+        longest = None if getattr(translator.model, "window", 0) else LONGEST_SEGMENT
         model = self.model = translator.session(
             self.default, rows=settings.rows, segment=True, longest=longest
         )
