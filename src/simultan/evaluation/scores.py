@@ -53,6 +53,8 @@ class Scores:
     bleu_signature: str | None
     bleu_lowercased_signature: str | None
     chrf_signature: str | None
+    comet: float | None = None  # of `simultan score --comet`
+    comet_model: str | None = None
 
     def flat(self) -> dict[str, Any]:
         """All values by name, as in scores.json, where each latency metric is a key."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,15 +24,25 @@ def score(
         Path | None, "Read the references, if the log lacks them.", "<FILE>"
     ] = None,
     out: Annotated[Path | None, "Write the scores to this file.", "<FILE>"] = None,
+    comet: Annotated[
+        str,
+        "Score with this COMET model as well, if unbabel-comet is installed:"
+        " Unbabel/wmt22-comet-da, or a .ckpt file.",
+        "<MODEL>",
+    ] = "",
     scoring: Scoring = Scoring(),
 ) -> None:
     """Score a log in SimulEval's format, ours or another system's."""
     from simultan.data.sources import read_lines
     from simultan.evaluation import scores as scorer
+    from simultan.evaluation.comet import measure_comet
     from simultan.evaluation.instances import read_log, with_texts
 
     texts = [None if path is None else list(read_lines(path)) for path in (source, reference)]
-    scores = scorer.score(with_texts(read_log(log), *texts), **vars(scoring))
+    instances = with_texts(read_log(log), *texts)
+    scores = scorer.score(instances, **vars(scoring))
+    if comet:
+        scores = replace(scores, comet=measure_comet(instances, comet), comet_model=comet)
     if out is not None:
         scorer.write_scores(out, scores)
     show_scores(scores)
