@@ -9,23 +9,14 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import re
 import shutil
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from concurrent.futures import (
-    CancelledError,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-    wait,
-)
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +26,7 @@ from experiments.harness import record
 from experiments.harness.corpora import prepared_folder
 from experiments.harness.measure import Losses, Measured, Score, Share, write_predictions
 from experiments.harness.plan import Plan, PlannedRun, label
+from experiments.harness.workers import open_workers
 from simultan import checkpoint
 from simultan import config as configuration
 from simultan import model as models
@@ -119,7 +111,7 @@ class Experiment:
         for file in [] if kept is None else sorted(kept.glob("*")):
             artifacts.load(file)
         measuring: list[Future[None]] = []
-        with ThreadPoolExecutor(1000) as threads, _executor(jobs) as self.workers:
+        with ThreadPoolExecutor(1000) as threads, open_workers(jobs) as self.workers:
             try:
                 for run in runs:
                     ready = self._prepare(run)
@@ -397,17 +389,3 @@ class Experiment:
         self.say(f"{run.name}: FAILED: {error}")
         with self.lock:
             self.summary.failed.append(run.name)
-
-
-def _executor(jobs: int) -> Executor:
-    if not jobs:
-        return ThreadPoolExecutor(1)
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # for the processes: large pages
-    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin)
-
-
-def _begin() -> None:
-    """One thread, after others, and away from the device."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    torch.set_num_threads(1)
-    os.nice(5)
