@@ -99,14 +99,22 @@ def test_any_text(text: str) -> None:
 
 def test_copies_come_in_their_place() -> None:
     copies = Copies()
-    copies.hear(2, "a")
-    copies.hear(2, "b")
-    copies.hear(4, "c")
+    copies.hear(3, 2, "a")
+    copies.hear(4, 2, "b")
+    copies.hear(7, 4, "c")
+    copies.hear(7, 4, "c")  # read again
+    assert copies.first() == []
     assert copies.due(slowest=2, written=9) == []  # a head stands before it
     assert copies.due(slowest=9, written=1) == []  # two words come before it
     assert copies.due(slowest=5, written=2) == ["a", "b"]
     assert copies.due(slowest=9, written=3) == []
-    assert copies.rest() == ["c"]
+    copies.forget(3)  # the segment begins three words later
+    assert copies.due(slowest=2, written=1) == ["c"]
+    copies.hear(8, 0, "d")
+    copies.hear(9, 1, "e")
+    assert copies.first() == ["d"]
+    assert copies.rest(8) == []
+    assert copies.rest() == ["e"]
     assert copies.rest() == []
 
 

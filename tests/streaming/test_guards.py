@@ -55,12 +55,32 @@ def test_sentence_ends(word: str, ends: bool) -> None:
     assert ends_sentence(word) == ends
 
 
-def test_an_unpunctuated_segment_is_cut() -> None:
-    text = " ".join("abc"[i % 3] for i in range(40))  # two tokens to a word
-    model = make("mma-il", "transformer")
-    for chunks in ([text], text.split()):
-        events = feed_all(Session(model, CODEC, segment=True, longest=20), chunks)
-        assert [e.words for e in events if isinstance(e, End)] == [10, 20, 30, 40]
+@pytest.mark.parametrize(
+    ("policy", "decoding"), [("mma-il", ""), ("wait-k", "k=3"), ("offline", "wait-k:2")]
+)
+def test_text_without_sentence_ends(policy: str, decoding: str) -> None:
+    """The model begins anew, again and again; nobody can see it but by its memory."""
+    text = " ".join("abc"[i % 3] for i in range(400))  # two tokens to a word
+    for seed in range(3):
+        model = make(policy, "transformer", seed, end=0.3)
+        found = []
+        for chunks in ([text], text.split(), [text[i : i + 60] for i in range(0, len(text), 60)]):
+            session = Session(model, CODEC, decoding, segment=True, longest=20)
+            events: list[Event] = []
+            for chunk in chunks:
+                events += session.feed(chunk)
+                assert session.rows[0].available <= 2 * 20
+            events += session.finish()
+            assert session.rows[0].done
+            found.append([event for event in events if event != Read()])
+        assert found[0] == found[1] == found[2]
+        ends = [event.words for event in found[0] if isinstance(event, End)]
+        assert ends == sorted(set(ends))
+        assert ends[-1] == 400
+        delays = [write.delay for write in writes(found[0])]
+        assert delays == sorted(delays)
+        gaps = [two - one for one, two in itertools.pairwise([0, *delays, 400])]
+        assert max(gaps) <= 40, gaps
     assert Session(model, CODEC, segment=True).longest == LONGEST_SEGMENT
 
 
@@ -70,6 +90,7 @@ def test_a_windowed_model_is_cut_only_where_it_writes_nothing(
     policy: str, longest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("simultan.streaming.session.LONGEST_SEGMENT", longest)
+    monkeypatch.setattr("simultan.streaming.session.LONGEST_READ", longest)
     for seed, end in itertools.product(range(6), (0.0, 5.0)):
         model = make(policy, "transformer", seed, end=end, window=4)
         letters = torch.randint(6, (40,), generator=torch.Generator().manual_seed(seed))
@@ -85,7 +106,8 @@ def test_a_windowed_model_is_cut_only_where_it_writes_nothing(
         if policy == "wait-k":
             assert ends == [40]
         if policy == "offline":
-            assert ends == [*range(longest, 40, longest), 40]
+            most = longest * 5 // 3
+            assert ends == [*range(most, 40, most), 40]
 
 
 def sizes(session: Session) -> list[int]:

@@ -149,21 +149,33 @@ class Copies:
     """
 
     def __init__(self) -> None:
-        self.waiting: deque[tuple[int, str]] = deque()
+        self.waiting: deque[tuple[int, int, str]] = deque()
+        self.heard = 0  # the last place of a copy; what is read again is not copied again
 
-    def hear(self, before: int, text: str) -> None:
-        """A copy that stands after so many words that the model reads."""
-        self.waiting.append((before, text))
+    def hear(self, place: int, before: int, text: str) -> None:
+        """A copy at this word of the stream, after so many words that the model reads."""
+        if place > self.heard:
+            self.waiting.append((place, before, text))
+            self.heard = place
+
+    def first(self) -> list[str]:
+        """What comes before any word that the model reads."""
+        return self.due(1, 0)
 
     def due(self, slowest: int, written: int) -> list[str]:
         """What comes before the next written word; `slowest`: the word of the slowest head."""
         found = []
-        while self.waiting and self.waiting[0][0] < min(slowest, written + 1):
-            found.append(self.waiting.popleft()[1])
+        while self.waiting and self.waiting[0][1] < min(slowest, written + 1):
+            found.append(self.waiting.popleft()[2])
         return found
 
-    def rest(self) -> list[str]:
-        """What is left."""
-        found = [text for _, text in self.waiting]
-        self.waiting.clear()
+    def rest(self, place: int | None = None) -> list[str]:
+        """What is left, up to this place."""
+        found = []
+        while self.waiting and (place is None or self.waiting[0][0] <= place):
+            found.append(self.waiting.popleft()[2])
         return found
+
+    def forget(self, words: int) -> None:
+        """The segment begins so many words later."""
+        self.waiting = deque((place, max(1, n - words), text) for place, n, text in self.waiting)

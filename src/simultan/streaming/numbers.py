@@ -54,20 +54,22 @@ class Numbers:
         }
         self.waiting: list[_Number] = []  # heard and not written
         self.known: list[list[str]] = []  # groups of all that were heard
+        self.heard = 0  # the place of the last one
         self.begun = ""  # digits of a number that is written in several words
         self.written: Counter[str] = Counter()  # groups written that belong to no whole number
 
     def hear(self, word: str, place: int) -> None:
         """A source word at this place."""
         core = _CORE.search(word)
-        if core is None:
+        if core is None or place <= self.heard:  # what is read again counts once
             return
+        self.heard = place
         text = convert(core[0], *self.languages)
         self.waiting.append(_Number(digit_groups(core[0]), text, place))
         self.known.append(digit_groups(core[0]))
 
     def check(self, word: str, place: int) -> str:
-        """A target word, written when a head stood at this place: its number put right."""
+        """A target word, written when the furthest head stood here: its number put right."""
         core = _CORE.search(word)
         if core is None:
             return self._check_numeral(word, place)
@@ -126,16 +128,17 @@ class Numbers:
                 return number
         return None
 
-    def rest(self) -> list[str]:
-        """Numbers of which something was never written."""
+    def rest(self, place: int | None = None) -> list[str]:
+        """Numbers, up to this place, of which something was never written."""
         lost = []
-        for number in self.waiting:
+        over = [number for number in self.waiting if place is None or number.place <= place]
+        for number in over:
+            self.waiting.remove(number)
             needed = Counter(number.groups)
             if needed <= self.written:
                 self.written -= needed
             else:
                 lost.append(number.text)
-        self.waiting.clear()
         return lost
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from simultan.data.writer import WordWriter
+from simultan.streaming.context import Context
 from simultan.streaming.copying import Copies, Heard, Sieve
 from simultan.streaming.guards import Guard
 from simultan.streaming.numbers import Numbers
@@ -36,12 +37,14 @@ class Row:
     sieve: Sieve
     numbers: Numbers
     copies: Copies = field(default_factory=Copies)
+    context: Context = field(default_factory=Context)
     queue: deque[str] = field(default_factory=deque)  # words fed, not yet read
     read: int = 0  # words read, of the whole stream
     told: int = 0  # of them, those up to the last End
     words: int = 0  # words of the segment that the model has read
     written: int = 0  # words written in the segment
     latest: int = 0  # the largest delay so far
+    last: list[str] = field(default_factory=list)  # what the last token let be written
     closed: bool = False  # no more words will be fed
     done: bool = False  # and all of them are translated
     ended: bool = False  # the end of the segment has been read
@@ -66,7 +69,9 @@ class Row:
         if heard.text:
             self.words += 1
             self.places.append(self.read)
-            self.numbers.hear(heard.text, self.words)
+            self.numbers.hear(heard.text, self.read)
+        if heard.copy:
+            self.copies.hear(self.read, self.words - heard.leads, heard.copy)
         return heard
 
     @property
