@@ -32,7 +32,7 @@ from simultan.streaming.row import Choice, Row
 __all__ = ["End", "Event", "Read", "Session", "Text", "Write"]
 
 CHUNK = 256  # source tokens a row reads at once: a huge paste must not hold up the other rows
-LONGEST_SEGMENT = 96  # source tokens; models are trained on one sentence to four
+LONGEST_SEGMENT = 64  # source tokens; models are trained on one sentence to four
 LONGEST_READ = 256  # source tokens that a windowed model reads without writing anything
 
 
