@@ -156,11 +156,44 @@ def test_end_of_input_and_sentences(command: list[str]) -> None:
     )
     assert len(done.stdout.splitlines()) == 2  # a full stop ends a sentence, a line does not
     done = subprocess.run(
-        [*command, "--lines"], input=b"a b c\nd\n", capture_output=True, timeout=60,
+        [*command, "--lines"], input=b"a b c\n\n  \nd\n", capture_output=True, timeout=60,
         env=ENVIRONMENT, check=True,
     )  # fmt: skip
-    assert len(done.stdout.splitlines()) == 2
+    lines = done.stdout.split(b"\n")
+    assert [bool(line) for line in lines] == [True, False, False, True, False]  # empty lines stay
     assert done.stderr == b""
+
+
+def test_a_file(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "a.de").write_text("a b c\n\nd\ne f\n")
+    run = [*command, "--in", str(tmp_path / "a.de"), "--rows", "2", "--out"]
+    target = tmp_path / "a.en"
+    target.write_text("old\n")
+    subprocess.run([*run, str(target)], timeout=60, env=ENVIRONMENT, check=True)
+    lines = target.read_text().split("\n")
+    assert [bool(line) for line in lines] == [True, False, True, True, False]
+    for wrong, message in (
+        ([*run, str(tmp_path / "a.de")], b"this is the file to be read"),
+        ([*command, "--out", "x"], b"both --in and --out"),
+        ([*run, str(target), "--show"], b"without --url and --show"),
+    ):
+        done = subprocess.run(wrong, capture_output=True, timeout=60, env=ENVIRONMENT)
+        assert done.returncode == 2
+        assert message in done.stderr
+
+
+def test_typing_by_hand() -> None:
+    out = io.StringIO()
+    words = display.prompted(iter(["a", "b", "\n", "c", "\n"]), out)
+    seen = [(word, out.getvalue()) for word in words]
+    assert seen[0] == ("a", "> ")
+    assert seen[3] == ("c", "> \n> ")
+    assert out.getvalue() == "> \n> \n> \n"
+    console = Console(file=io.StringIO(), width=60, height=20, force_terminal=True)
+    display.draw(EVENTS, console, typed=True)
+    text = re.sub("\x1b\\[[0-9;]*m", "", console.file.getvalue())  # type: ignore[attr-defined]
+    assert "\x1b" not in text  # nothing moves the cursor over what is typed
+    assert text.count("heard") == 2  # each sentence has its own table
 
 
 def test_a_closed_pipe(command: list[str]) -> None:

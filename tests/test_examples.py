@@ -50,3 +50,26 @@ def test_policies_are_compared():
     assert heard == ["Das", "ist", "ein", "Haus."]
     assert "".join(late[:-1]) == ""
     assert "house" in " ".join(soon)
+
+
+def test_the_microphone():
+    """A recogniser that changes its mind, without a microphone."""
+    microphone = load("microphone")
+
+    def hear(*utterances):
+        for utterance in utterances:
+            words = utterance.split()
+            for count in range(1, len(words) + 1):
+                yield " ".join([*words[: count - 1], words[count - 1][:2]]), False  # not yet heard
+                yield " ".join(words[:count]), False
+            yield utterance, True
+
+    import simultan
+
+    translator = simultan.load("de-en")
+    said = "guten tag meine damen und herren", "ich freue mich sehr dass sie heute hier sind"
+    found = "".join(microphone.translate(translator.session("lag=4"), hear(*said)))
+    session = translator.session("lag=4")
+    events = [*session.feed(" ".join(said)), *session.finish()]
+    assert found.split() == " ".join(getattr(event, "text", "") for event in events).split()
+    assert "ladies and gentlemen" in found.lower()

@@ -96,6 +96,7 @@ def translate(
 ) -> Iterator[tuple[str, Event]]:
     """Each word with each event it leads to; with `lines`, a line is a sentence."""
     tally = tally or Tally()
+    word = LINE
     for word in words:
         if word == LINE:
             if lines:
@@ -107,8 +108,20 @@ def translate(
             yield (word if number == 0 else ""), event
     for event in tally.run(session.finish):
         yield "", event
-    if lines:
+    if lines and word != LINE:  # the last line has no end
         yield "", End(0)
+
+
+def prompted(words: Iterable[str], out: TextIO) -> Iterator[str]:
+    """The same words, typed by hand: each line begins with a prompt."""
+    out.write("> ")
+    out.flush()
+    for word in words:
+        yield word
+        if word == LINE:  # what it led to has been written
+            out.write("\n> ")
+            out.flush()
+    out.write("\n")
 
 
 def translate_remotely(
@@ -153,14 +166,17 @@ def play(stream: Iterable[Heard], console: Console) -> Iterator[Heard]:
     return iter(passed)
 
 
-def write(events: Iterable[tuple[str, Event]], out: TextIO) -> None:
-    """The translation as text, a sentence to a line, each word as soon as it is there."""
+def write(events: Iterable[tuple[str, Event]], out: TextIO, lines: bool = False) -> None:
+    """The translation as text, a sentence to a line, each word as soon as it is there.
+
+    With `lines` every end is a line's: an empty one stays empty.
+    """
     start = True
     for _, event in events:
         if isinstance(event, Write):
             out.write(event.text if start else f" {event.text}")
             start = False
-        elif isinstance(event, End) and not start:
+        elif isinstance(event, End) and (lines or not start):
             out.write("\n")
             start = True
         out.flush()
@@ -231,28 +247,35 @@ class Picture:
         return text
 
 
-def draw(events: Iterable[tuple[str, Event]], console: Console) -> None:
-    """The picture of the current sentence, below the sentences that are complete."""
-    picture = Picture(max(4, console.height - 4) if console.is_terminal else 0)
-    live = Live(picture, console=console, auto_refresh=False) if console.is_terminal else None
+def draw(events: Iterable[tuple[str, Event]], console: Console, typed: bool = False) -> None:
+    """The picture of the current sentence, below the sentences that are complete.
+
+    Where the words are `typed` into the same terminal, each picture is drawn when it is complete.
+    """
+    moves = console.is_terminal and not typed
+    picture = Picture(max(4, console.height - 4) if moves else 0)
+    live = Live(picture, console=console, auto_refresh=False) if moves else None
     over: End | None = None
     with live or nullcontext():
         for word, event in events:
-            if over is not None and word:  # the next sentence begins: this one is printed for good
-                _record(picture, console)
+            if over is not None and word:  # the next sentence begins: this one is put on record
+                _record(picture, console, moves)
                 picture.begin(over.words)
                 over = None
             picture.add(word, event)
-            if isinstance(event, End):
+            if isinstance(event, End) and typed:
+                _record(picture, console, moves)
+                picture.begin(event.words)
+            elif isinstance(event, End):
                 over = event
             if live is not None and (word or isinstance(event, Write)):
                 live.refresh()
-    if live is None:
-        _record(picture, console)
+    if live is None and picture.source:
+        _record(picture, console, moves)
 
 
-def _record(picture: Picture, console: Console) -> None:
-    if not console.is_terminal:
+def _record(picture: Picture, console: Console, drawn: bool) -> None:
+    if not drawn:
         console.print(picture)
     console.print(Text(picture.source_text, style="dim"))
     console.print(Text(picture.target_text, style="bold"), "\n")

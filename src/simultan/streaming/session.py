@@ -33,6 +33,7 @@ __all__ = ["End", "Event", "Read", "Session", "Text", "Write"]
 
 CHUNK = 256  # source tokens a row reads at once: a huge paste must not hold up the other rows
 LONGEST_SEGMENT = 64  # source tokens; models are trained on one sentence to four
+SHORTEST_SEGMENT = 8  # source words between two ends that only the model sees
 LONGEST_READ = 256  # source tokens that a windowed model reads without writing anything
 
 
@@ -304,7 +305,8 @@ class Session:
         sentence = bool(state.last) and ends_sentence(state.last[-1], self.target_language)
         context.end_word(state.written, state.writer.words, sentence)
         heard = context.recent[state.place(state.reached) - context.start - 1]
-        if sentence and not ends_sentence(heard, self.source_language):
+        enough = state.latest - state.told >= SHORTEST_SEGMENT
+        if sentence and enough and not ends_sentence(heard, self.source_language):
             self._tell_end(choice.row, state.latest, events)
         if state.reached >= self.longest:
             self._renew(choice.row, events)

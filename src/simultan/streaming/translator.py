@@ -182,13 +182,23 @@ class Translator:
 
 
 def load(
-    name: str | Path, *, device: str | torch.device = "cpu", quantize: str | None = None
+    name: str | Path,
+    *,
+    device: str | torch.device = "cpu",
+    quantize: str | None = None,
+    threads: int | None = None,
 ) -> Translator:
     """Load a model from its folder, or a model in the box by its name, such as "de-en".
 
-    quantize="int8" rounds the weights, which is faster on a CPU.
+    quantize="int8" rounds the weights, which is faster on a CPU. threads=1 is best for one stream
+    on a machine that does anything else; PyTorch has one setting for the whole process, so this
+    changes it for all. Without it nothing is changed.
     """
     place = find_device(device)
+    if threads is not None:
+        if threads < 1:
+            raise ValueError(f"threads={threads}: it must be at least 1")
+        torch.set_num_threads(threads)
     folder = boxed.resolve(name)
     model, config, codec = checkpoint.load_model(folder)
     model.to(place).eval()

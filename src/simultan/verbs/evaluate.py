@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,6 +14,9 @@ from simultan.verbs.score import show_scores
 
 if TYPE_CHECKING:
     from simultan.evaluation.curve import Point
+    from simultan.evaluation.stream import Document, Speech
+    from simultan.streaming.decoding import Decoding
+    from simultan.streaming.translator import Translator
 
 __all__ = ["evaluate"]
 
@@ -37,6 +40,20 @@ def evaluate(
     save_lags: Annotated[
         bool, "Keep in the model's folder which threshold means which lag, as --at measured it."
     ] = False,
+    stream: Annotated[
+        bool,
+        "Play whole documents as one stream each, and put what was written back into sentences.",
+    ] = False,
+    document: Annotated[
+        int,
+        Bound(0),
+        "With --stream, take this many lines as a document; 0 takes all. An empty line ends one.",
+        "<LINES>",
+    ] = 0,
+    speech: Annotated[
+        Literal["written", "unpunctuated", "lower-case", "recognised"],
+        "With --stream, speak the text as it is written, or without punctuation, capitals or both.",
+    ] = "written",
     decode: DecodeSentences = DecodeSentences(),
     machine: Machine = Machine(),
     scoring: Scoring = Scoring(),
@@ -46,12 +63,14 @@ def evaluate(
     \b
     simultan evaluate de-en --source a.de --reference a.en --out scores
     simultan evaluate de-en ... --out curve --at lag=3,4,5,8
+    simultan evaluate de-en ... --out talks --stream --document 20 --speech recognised
     """
     from rich.progress import Progress
 
     from simultan.data.sources import read_lines
     from simultan.evaluation.curve import evaluate_curve, measure_lags, parse_points
     from simultan.evaluation.evaluate import evaluate as run
+    from simultan.evaluation.stream import documents_of
     from simultan.streaming.decoding import DEFAULT
 
     decoding = decode.decoding()
@@ -63,6 +82,12 @@ def evaluate(
         raise ValueError(f"--save-lags: {model} is not a folder of yours; `simultan export` it")
     points = parse_points(at) if at else [decoding]
     sources, references = list(read_lines(source)), list(read_lines(reference))
+    if stream:
+        if at:
+            raise ValueError("--stream and --at: choose one of them")
+        documents = documents_of(sources, references, document)
+        play_documents(machine.load(model), documents, decoding, out, speech, rows, scoring)
+        return
     translator = machine.load(model)
     with Progress(transient=True) as bar:
         task = bar.add_task("translating", total=len(points) * len(sources))
@@ -80,6 +105,41 @@ def evaluate(
     if save_lags:
         measure_lags(translator, measured).save(model)
         typer.echo(f"{model}/lags.json: --lag can be used with this model")
+
+
+def play_documents(
+    translator: Translator,
+    documents: Sequence[Document],
+    decoding: Decoding,
+    out: Path,
+    speech: Speech,
+    rows: int,
+    scoring: Scoring,
+) -> None:
+    """Documents as streams, and what only streams have."""
+    from rich.progress import Progress
+
+    from simultan.evaluation.stream import evaluate_streams
+
+    if scoring.latency_unit != "words":
+        raise ValueError("--stream counts delays in words")
+    with Progress(transient=True) as bar:
+        words = sum(len(text.split()) for sources, _ in documents for text in sources)
+        task = bar.add_task("listening", total=words)
+        found = evaluate_streams(
+            translator,
+            documents,
+            decoding,
+            out,
+            speech=speech,
+            rows=rows,
+            tokenized=scoring.tokenized,
+            system=scoring.system,
+            progress=lambda done: bar.advance(task, done),
+        )
+    show_scores(found.scores)
+    for name in ("documents", "source_words", "written_words", "longest_silence"):
+        typer.echo(f"{name:<26} {getattr(found, name)}")
 
 
 def show_points(points: Sequence[Point]) -> None:

@@ -1,15 +1,20 @@
-"""simultan translate: words from standard input, translated while they come."""
+"""simultan translate: words from standard input, translated while they come; or a file."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from simultan.config import Bound
 from simultan.verbs.options import Decode, Machine, Model
+
+if TYPE_CHECKING:
+    from simultan.streaming.decoding import Decoding
+    from simultan.streaming.translator import Translator
 
 __all__ = ["translate"]
 
@@ -33,20 +38,42 @@ def translate(
     token: Annotated[
         str | None, "Give the server this token.", "$SIMULTAN_TOKEN", "<TOKEN>"
     ] = None,
+    in_: Annotated[
+        Path | None, "Translate this file instead, a sentence to a line.", "--in", "<FILE>"
+    ] = None,
+    out: Annotated[
+        Path | None, "Write the translation of --in to this file, line by line.", "<FILE>"
+    ] = None,
+    rows: Annotated[
+        int, Bound(1), "With --in, translate this many lines side by side.", "<N>"
+    ] = 32,
     decode: Decode = Decode(),
     machine: Machine = Machine(threads=1),
 ) -> None:
-    """Translate words from standard input while they come.
+    """Translate words from standard input while they come, or a whole file.
 
     \b
     echo "Guten Morgen, meine Damen und Herren." | simultan translate
+    simultan translate --in a.de --out a.en --rows 32
     """
     from rich.console import Console
 
     from simultan import display
 
-    words = display.read_words(0, pace)
     decoding = decode.decoding()
+    if in_ is not None or out is not None:
+        if in_ is None or out is None:
+            raise ValueError("a file is translated with both --in and --out")
+        if url or show:
+            raise ValueError("--in and --out go without --url and --show")
+        translate_file(machine.load(model), in_, out, decoding, rows)
+        return
+    typed = sys.stdin.isatty() and sys.stdout.isatty()
+    if typed and not url:
+        typer.echo("loading the model ...", err=True)
+    words = display.read_words(0, pace)
+    if typed:
+        words = display.prompted(words, sys.stdout)
     if url:
         if model or lines:
             raise ValueError("--url asks a server: it goes without a model and without --lines")
@@ -54,13 +81,40 @@ def translate(
     else:
         session = machine.load(model).session(decoding, segment=not lines)
         events = display.translate(session, words, lines)
+    if typed:
+        typer.echo("type, and end a line with Enter; Ctrl-D ends", err=True)
     try:
         if show:
-            display.draw(events, Console())
+            display.draw(events, Console(), typed)
         else:
-            display.write(events, sys.stdout)
+            display.write(events, sys.stdout, lines)
     except KeyboardInterrupt:
         typer.echo()
         sys.exit(130)
     except BrokenPipeError:  # the reader has gone; Python must not try to flush once more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def translate_file(
+    translator: Translator, source: Path, out: Path, decoding: Decoding, rows: int
+) -> None:
+    """A file, line by line: their order and empty lines are kept."""
+    from rich.progress import Progress
+
+    from simultan.data.sources import read_lines
+    from simultan.streaming.distill import distill
+
+    if out.exists() and out.samefile(source):
+        raise ValueError(f"--out {out}: this is the file to be read; write to another one")
+    lines = list(read_lines(source))
+    out.unlink(missing_ok=True)
+    with Progress(transient=True) as bar:
+        task = bar.add_task("translating", total=len(lines))
+        distill(
+            translator,
+            lines,
+            out,
+            decoding,
+            rows=rows,
+            progress=lambda done: bar.advance(task, done),
+        )
