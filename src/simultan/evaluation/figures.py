@@ -89,6 +89,8 @@ def draw_tradeoff(
     for run in runs:
         if run.scores.get(quality) is None:
             raise ValueError(f"a run of {run.system} has no {quality}: score it with references")
+        if missing := metrics.keys() - run.scores.keys():
+            raise ValueError(f"a run of {run.system} has no {min(missing)}: score it again")
         systems.setdefault(run.system, []).append(run.scores)
     units = {str(run.scores.get("latency_unit", "words")) for run in runs}
     if len(units) > 1:

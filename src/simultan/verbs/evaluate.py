@@ -35,7 +35,7 @@ def evaluate(
         "<POINTS>",
     ] = (),
     latency: Annotated[
-        str, "Draw the curve of --at over these metrics: AL, LAAL, DAL, AP or ATD.", "<METRICS>"
+        str, "Draw the curve of --at over these metrics, such as LAAL or AL,DAL.", "<METRICS>"
     ] = "AL",
     save_lags: Annotated[
         bool, "Keep in the model's folder which threshold means which lag, as --at measured it."
@@ -153,7 +153,7 @@ def show_points(points: Sequence[Point]) -> None:
     header, *rows = (line.split("\t") for line in render_table(points).splitlines())
     table = Table(box=box.SIMPLE)
     for number, name in enumerate(header):
-        table.add_column(name, justify="right" if number else "left")
+        table.add_column(name, justify="right" if number else "left", no_wrap=not number)
     for row in rows:
         table.add_row(*row)
     Console().print(table)

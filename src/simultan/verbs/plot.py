@@ -18,7 +18,7 @@ def plot(
         Literal["bleu", "bleu_lowercased", "chrf"], "Show this score on the upward axis."
     ] = "bleu",
     latency: Annotated[
-        str, "Draw a panel for each of these metrics: AP, AL, LAAL, DAL, ATD.", "<METRICS>"
+        str, "Draw a panel for each of these metrics, such as LAAL or ATD.", "<METRICS>"
     ] = "AP,AL,DAL",
     label: Annotated[
         tuple[str, ...], "Name a folder's system; give one for each folder.", "<NAME>"
