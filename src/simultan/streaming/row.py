@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from simultan.data.writer import WordWriter
-from simultan.streaming.context import Context
 from simultan.streaming.copying import Copies, Heard, Sieve
 from simultan.streaming.guards import Guard
 from simultan.streaming.numbers import Numbers
@@ -37,14 +36,14 @@ class Row:
     sieve: Sieve
     numbers: Numbers
     copies: Copies = field(default_factory=Copies)
-    context: Context = field(default_factory=Context)
     queue: deque[str] = field(default_factory=deque)  # words fed, not yet read
     read: int = 0  # words read, of the whole stream
-    told: int = 0  # of them, those up to the last End
+    start: int = 0  # of them, words before the segment
+    recent: list[str] = field(default_factory=list)  # words of the segment, if it may be cut
+    told: int = 0  # of those read, those up to the last End
     words: int = 0  # words of the segment that the model has read
     written: int = 0  # words written in the segment
     latest: int = 0  # the largest delay so far
-    last: list[str] = field(default_factory=list)  # what the last token let be written
     closed: bool = False  # no more words will be fed
     done: bool = False  # and all of them are translated
     ended: bool = False  # the end of the segment has been read

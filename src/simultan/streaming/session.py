@@ -32,8 +32,7 @@ from simultan.streaming.row import Choice, Row
 __all__ = ["End", "Event", "Read", "Session", "Text", "Write"]
 
 CHUNK = 256  # source tokens a row reads at once: a huge paste must not hold up the other rows
-LONGEST_SEGMENT = 64  # source tokens; models are trained on one sentence to four
-SHORTEST_SEGMENT = 8  # source words between two ends that only the model sees
+LONGEST_SEGMENT = 96  # source tokens; models are trained on one sentence to four
 LONGEST_READ = 256  # source tokens that a windowed model reads without writing anything
 
 
@@ -86,9 +85,9 @@ class Session:
         longest: int | None = None,
         lags: Lags = UNMEASURED,
     ) -> None:
-        """`segment`: a sentence end in the source closes a segment. After `longest` tokens without
-        one the model begins anew and takes its last sentence along. A windowed model goes on for
-        ever, unless `longest` is given or it has read so far without writing anything."""
+        """`segment`: a sentence end in the source, or `longest` tokens without one, closes a
+        segment. A windowed model goes on for ever, unless `longest` is given or it has read far
+        without writing anything."""
         if rows < 1:
             raise ValueError(f"rows = {rows}: a session has at least one")
         if longest is not None and longest < 1:
@@ -110,7 +109,7 @@ class Session:
         else:
             self.endless = segment and bool(model.window) and longest is None
             self.decider = HeadsDecide(model, self.rows)
-        self.renews = segment and not self.endless
+        self.cuts = segment and not self.endless
         if self.endless:
             self.longest = LONGEST_READ
         for row in range(rows):
@@ -225,14 +224,12 @@ class Session:
         start = 0
         if self.endless:  # what counts is how much was read since the heads last moved on
             start = length if state.held else max(state.reached, state.floor)
-        # what is read ahead of a segment that begins anew is read again
-        most = self.longest * 5 // 3 if self.renews else self.longest
-        room = start + most - length if self.segment else CHUNK
+        room = start + self.longest - length if self.segment else CHUNK
         tokens: list[int] = []
         end = not state.queue or room <= 0
         while state.queue and len(tokens) < min(CHUNK, room) and not end:
-            if self.renews:
-                state.context.recent.append(state.queue[0])
+            if self.cuts:
+                state.recent.append(state.queue[0])
             heard = state.hear()
             if heard.text:
                 pieces = self.codec.encode_source_word(heard.text)[:LONGEST_WORD] or [UNK]
@@ -258,13 +255,12 @@ class Session:
         for choice in choices:
             state = self.rows[choice.row]
             furthest = max(map(max, choice.token_heads))
-            if state.context.again:  # written before the segment began anew
-                choice = choice._replace(token=state.context.again.popleft())
-            elif self._is_over(choice, furthest):
+            if self._is_over(choice, furthest):
                 self._end_is_early(choice, events)
                 continue
-            else:
-                self._write_token(choice, events)
+            if self.on_token is not None:
+                self.on_token(choice)
+            self._emit(choice, state.writer.push(choice.token), events)
             committed.append(choice)
             state.waiting = False  # there may be more to write without reading
             state.reached = furthest
@@ -272,13 +268,10 @@ class Session:
         if committed:
             rows = [choice.row for choice in committed]
             self.decider.backend.commit(rows, [choice.token for choice in committed])
-            for choice in committed:
+            for row in rows:
                 if self.endless:  # a head must not keep everything alive
-                    reached = self.rows[choice.row].reached
-                    self._move_on(choice.row, reached - self.longest)
-                if self.renews:
-                    self._note(choice, events)
-                self._forget(choice.row)
+                    self._move_on(row, self.rows[row].reached - self.longest)
+                self._forget(row)
 
     def _is_over(self, choice: Choice, furthest: int) -> bool:
         """Whether the model says so, or says nothing that has to do with the source."""
@@ -286,56 +279,14 @@ class Session:
         enough = state.written >= 2 * state.word(furthest) + 3 and not state.writer.pieces
         return choice.token == EOS or enough or state.guard.stuck(choice.token, furthest)
 
-    def _write_token(self, choice: Choice, events: list[tuple[int, Event]]) -> None:
-        state = self.rows[choice.row]
-        if self.on_token is not None:
-            self.on_token(choice)
-        if self.renews and not state.writer.pieces:
-            heads = [state.word(token) for layer in choice.token_heads for token in layer]
-            state.context.begin_word(heads)
-        state.last = state.writer.push(choice.token)
-        self._emit(choice, state.last, events)
-
-    def _note(self, choice: Choice, events: list[tuple[int, Event]]) -> None:
-        """What was written, for a segment that may grow too long."""
-        state, context = self.rows[choice.row], self.rows[choice.row].context
-        context.tokens.append(choice.token)
-        if context.again or state.writer.pieces:
-            return
-        sentence = bool(state.last) and ends_sentence(state.last[-1], self.target_language)
-        context.end_word(state.written, state.writer.words, sentence)
-        heard = context.recent[state.place(state.reached) - context.start - 1]
-        enough = state.latest - state.told >= SHORTEST_SEGMENT
-        if sentence and enough and not ends_sentence(heard, self.source_language):
-            self._tell_end(choice.row, state.latest, events)
-        if state.reached >= self.longest:
-            self._renew(choice.row, events)
-
-    def _renew(self, row: int, events: list[tuple[int, Event]]) -> None:
-        """The segment is too long: begin anew with its last sentence."""
-        state = self.rows[row]
-        mark = state.context.best(state.word(state.reached), max(2, self.longest // 8))
-        if mark is None:
-            return
-        if state.told <= state.context.start:
-            self._tell_end(row, state.latest, events)
-        place = state.places[mark.word - state.first_place]
-        self._say(row, state.numbers.rest(place), state.latest, events)
-        fresh = self._restart(row, place)
-        fresh.writer, fresh.copies, fresh.numbers = state.writer, state.copies, state.numbers
-        fresh.copies.forget(mark.word)
-        fresh.writer.words -= mark.complete
-        fresh.written = state.written - mark.written
-        fresh.context.again.extend(state.context.tokens[mark.tokens :])
-
     def _restart(self, row: int, place: int) -> Row:
         """A new segment that begins after this word of the stream."""
         state = self.rows[row]
         self.reset(row)
         fresh = self.rows[row]
         fresh.queue, fresh.closed = state.queue, state.closed
-        fresh.queue.extendleft(reversed(state.context.recent[place - state.context.start :]))
-        fresh.read = fresh.context.start = place
+        fresh.queue.extendleft(reversed(state.recent[place - state.start :]))
+        fresh.read = fresh.start = place
         fresh.told, fresh.latest = state.told, state.latest
         return fresh
 
@@ -348,7 +299,7 @@ class Session:
         state = self.rows[choice.row]
         word = state.word(max(map(max, choice.token_heads)))
         if word < state.words or (not state.ended and state.expects):
-            if self.renews and state.next_token(word) > self.longest // 3:
+            if self.cuts and state.next_token(word) > self.longest // 3:
                 self._cut(choice, events)  # all that was read is said: nothing is lost
                 return False
             state.guard.moved()
