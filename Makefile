@@ -7,7 +7,7 @@ RUNTIME := $(VENV)/.runtime
 INSTALLED := $(VENV)/.installed
 SIMULEVAL := .venv-simuleval
 
-.PHONY: test lint types imports pytest chromium node axe simuleval demo toy-demo bench docs clean
+.PHONY: test lint types imports pytest chromium node axe simuleval demo toy-demo bench docs dist clean
 
 test: lint types imports pytest
 
@@ -100,6 +100,12 @@ bench: $(INSTALLED)
 # The documentation as a site, in site/; any warning is an error.
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+# A wheel and an sdist, in dist/, as an index would take them.
+dist: $(INSTALLED)
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
 
 clean:
 	rm -rf $(VENV) $(SIMULEVAL) build dist site src/*.egg-info
