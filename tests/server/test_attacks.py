@@ -250,6 +250,18 @@ def test_what_is_not_read_yet_stays_in_the_clients_socket(start: Start) -> None:
         assert line.recv(100)  # it was not cut off
 
 
+def test_who_sends_on_after_an_error_is_cut_off(start: Start) -> None:
+    server = start(slow_seconds=0.5)
+    with bystanders(server), raw(server) as line:
+        line.sendall(UPGRADE)
+        line.recv(1000)
+        line.sendall(b"\x81\x82\0\0\0\0{}")  # malformed: the server closes
+        text = b'{"type":"ping","seq":0}'
+        frame = bytes([0x81, 0x80 | len(text), 0, 0, 0, 0]) + text
+        assert sent_until_closed(line, frame * 1000, 1000) < 1000
+    wait_until(lambda: not server.live.connections)
+
+
 # --- words ---
 
 

@@ -22,6 +22,7 @@ __all__ = ["GuardedConfig"]
 
 LONGEST_HEADER = 16 * 1024  # bytes, all of a request's headers together
 SLICE = 2048  # bytes of frames that are looked at before others have their turn
+MOST_LATE = 16 * 1024  # bytes that are still read when we have closed
 CONTROLS = 10.0, 100.0  # pings, pongs and fragments: a second, and at once
 access_log = logging.getLogger("simultan.access")
 
@@ -126,6 +127,8 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.pending = bytearray()
+        self.late = 0  # bytes that came after our close
+        self.close_timeout = self.config.settings.slow_seconds
         self.controls = Bucket(*CONTROLS)
 
     @property
@@ -137,6 +140,11 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
         self.config.places.give_back(self.address)
 
     def data_received(self, data: bytes) -> None:
+        if self.close_sent:  # the other side may still be sending, but not for long
+            self.late += len(data)
+            if self.late > MOST_LATE:
+                self.transport.pause_reading()  # it can still read our last message
+                return
         self.pending += data
         self._parse()
 
@@ -147,6 +155,8 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
 
     def _parse(self) -> None:
         """Until a message is there. The socket is not read meanwhile (read_paused)."""
+        if self.close_sent:  # of what came before, only the end can be the other side's close
+            del self.pending[:-MOST_LATE]
         while self.pending and not self.read_paused and not self.transport.is_closing():
             part = bytes(self.pending[:SLICE])
             del self.pending[:SLICE]
