@@ -63,7 +63,7 @@ def evaluate(
     \b
     simultan evaluate de-en --source a.de --reference a.en --out scores
     simultan evaluate de-en ... --out curve --at lag=3,4,5,8
-    simultan evaluate de-en ... --out talks --stream --document 20 --speech recognised
+    simultan evaluate de-en ... --out talks --stream --speech recognised
     """
     from rich.progress import Progress
 
