@@ -22,6 +22,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from simultan import checkpoint
 from simultan.config import Config, ModelConfig, PolicyConfig
+from simultan.server.live import LONGEST_SEGMENT
 from simultan.server.run import Server, make_server
 from simultan.server.settings import Settings
 from simultan.streaming.session import Session, Write
@@ -41,7 +42,7 @@ def text_of(seed: int, sentences: int = 3, words: int = 6) -> str:
 
 def expected(text: str, decoding: str = "threshold=0.5") -> list[tuple[str, int]]:
     """What a session that nobody disturbs writes: text and delay."""
-    session = Session(MODEL, CODEC, decoding, segment=True)
+    session = Session(MODEL, CODEC, decoding, segment=True, longest=LONGEST_SEGMENT)
     events = session.feed(text) + session.finish()
     return [(e.text, e.delay) for e in events if isinstance(e, Write)]
 
