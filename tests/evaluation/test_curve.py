@@ -25,6 +25,7 @@ from simultan.evaluation.curve import (
     parse_points,
     render_table,
 )
+from simultan.latency import METRICS
 from simultan.streaming.decoding import Decoding
 from simultan.streaming.lags import UNMEASURED, Lags
 from simultan.streaming.translator import Translator
@@ -61,7 +62,7 @@ def test_a_curve_has_a_folder_for_each_point_a_table_and_a_figure(tmp_path: Path
     assert lags[0] < lags[1]
     assert (tmp_path / "curve.tsv").read_text() == render_table(points)
     header, *rows = [line.split("\t") for line in render_table(points).splitlines()]
-    assert header == ["decoding", "bleu", "chrf", "length", "ap", "al", "laal", "dal", "atd"]
+    assert header == ["decoding", "bleu", "chrf", "length", *METRICS]
     assert [row[0] for row in rows] == ["k=1", "k=40"]
     assert float(rows[0][5]) == pytest.approx(lags[0], abs=0.006)
     for kind in ("png", "svg", "pdf"):

@@ -40,8 +40,8 @@ class Decode:
     ] = None
     agent: Annotated[
         str | None,
-        "Let an agent decide when an offline model writes, such as wait-k:3, static:3,2,"
-        " wait-if-worse:3,2, wait-if-diff:3,2 or agreement:2.",
+        "Let an agent decide when an offline model writes, such as wait-k:3 or agreement:2;"
+        " docs/policies.md lists them all.",
         "--agent",
         "--rule",
         "<AGENT>",
