@@ -163,24 +163,46 @@ class Int8:
             warnings.simplefilter("ignore")
             rounded = torch.quantize_per_channel(weight, scales.double(), zeros, 0, torch.qint8)
             self.packed = torch.ops.quantized.linear_prepack(rounded, None)
-        # The library has one range for all rows: each is brought to [-1, 1], and one more row
-        # makes that the range.
-        self.range = torch.ones(1, weight.shape[1])
-        self.range[0, 0] = -1
-        self.reduce_range = not has_vnni()
-        operation = torch.ops.quantized.linear_dynamic.default
+        self.levels = 255 if has_vnni() else 127  # of the inputs, from -1 to 1
+        operation = given_range() or torch.ops.quantized.linear_dynamic.default
         # without the look, at each call, whether Python code wants to stand in for it
         self.multiply = getattr(operation, "_op", operation)
+        self.range: Tensor | None = None
+        if given_range() is None:
+            # The library takes the range of all rows: one more row makes it [-1, 1].
+            self.range = torch.ones(1, weight.shape[1])
+            self.range[0, 0] = -1
 
     def __call__(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, x.shape[-1])
-        scale = rows.abs().amax(1, keepdim=True).clamp_(min=1e-12)
-        rows = torch.cat([rows / scale, self.range])
-        y = self.multiply(rows, self.packed, self.reduce_range)
-        y = y.narrow(0, 0, len(scale)).mul_(scale)
+        rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+        scale = torch.linalg.vector_norm(rows, torch.inf, 1, True).clamp_(1e-12)
+        rows = rows / scale  # in [-1, 1]
+        if self.range is None:
+            y = self.multiply(rows, 2 / self.levels, (self.levels + 1) // 2, self.packed)
+        else:
+            rows = torch.cat([rows, self.range])
+            y = self.multiply(rows, self.packed, self.levels < 255).narrow(0, 0, len(scale))
+        y.mul_(scale)
         if self.bias is not None:
             y.add_(self.bias)
-        return y.view(*x.shape[:-1], -1)
+        return y if x.dim() == 2 else y.view(*x.shape[:-1], -1)
+
+
+@cache
+def given_range() -> Callable[..., Tensor] | None:
+    """The library's product that is told the range of its inputs, if it is there and right."""
+    try:
+        operation = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            weight = torch.quantize_per_tensor(torch.eye(8), 1.0, 0, torch.qint8)
+            packed = torch.ops.quantized.linear_prepack(weight, None)
+        x = torch.arange(-4.0, 4.0)[None]
+        right = torch.equal(operation(x + 0.25, 1.0, 64, packed), x)
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return None
+    found: Callable[..., Tensor] = operation
+    return found if right else None
 
 
 @cache
