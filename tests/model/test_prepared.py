@@ -7,6 +7,7 @@ from test_streaming_parity import ARCHITECTURES, POLICIES, VARIANTS, draw, make,
 from simultan.data.batching import Batch
 from simultan.model import TranslationModel
 from simultan.model.linear import Joined, Packed
+from simultan.model.pages import Pages
 
 
 def soft(policy: str, architecture: str, variant: str = "plain") -> TranslationModel:
@@ -69,7 +70,8 @@ def test_packed_is_linear(rows: int, threads: int) -> None:
         x = torch.randn(rows, 24)
         with torch.no_grad():
             for linears in ([narrow], [wide], [narrow, wide]):
-                packed, plain = Packed(linears)(x), torch.cat([each(x) for each in linears], -1)
+                packed = Packed(linears, Pages())(x)
+                plain = torch.cat([each(x) for each in linears], -1)
                 torch.testing.assert_close(packed, plain, rtol=1e-4, atol=1e-5)
                 torch.testing.assert_close(Joined(linears)(x), plain, rtol=1e-4, atol=1e-5)
     finally:

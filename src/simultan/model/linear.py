@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from simultan.model.pages import Pages
 
 __all__ = ["Int8", "Joined", "Joint", "Linear", "Packed", "choose_layout", "lay_out"]
 
@@ -63,7 +65,7 @@ def choose_layout(weight: Tensor, quantize: str | None) -> MakeLayout:
     """The fastest layout for a model with weights like this one."""
     if quantize is None:
         ours = weight.device.type == "cpu" and weight.dtype == torch.float32
-        return Packed if ours and has_tiles() else Joined
+        return partial(Packed, pages=Pages()) if ours and has_tiles() else Joined
     if quantize != "int8":
         raise ValueError(f'quantize = {quantize!r}: "int8" is all there is')
     if weight.device.type != "cpu":
@@ -89,8 +91,8 @@ class Packed:
     BLOCKS = 4
     FEW = 2
 
-    def __init__(self, linears: Sequence[nn.Linear]) -> None:
-        self.linears = linears
+    def __init__(self, linears: Sequence[nn.Linear], pages: Pages) -> None:
+        self.linears, self.pages = linears, pages
         self.outputs = sum(linear.out_features for linear in linears)
         self.inputs = linears[0].in_features
         self.blocks: Tensor | None = None  # [BLOCKS, N / BLOCKS, K], for few rows
@@ -130,7 +132,8 @@ class Packed:
     def _make_blocks(self) -> None:
         weight, bias = _join(self.linears)
         more = -self.outputs % self.BLOCKS  # rows of zeros that fill the last block
-        self.blocks = F.pad(weight, (0, 0, 0, more)).view(self.BLOCKS, -1, self.inputs)
+        weight = self.pages.put(F.pad(weight, (0, 0, 0, more)))
+        self.blocks = weight.view(self.BLOCKS, -1, self.inputs)
         if bias is not None:
             self.block_bias = F.pad(bias, (0, more)).view(self.BLOCKS, -1, 1)
 
