@@ -228,7 +228,7 @@ class MonotonicAttention(nn.Module):
 
     def queries(self, x: Tensor) -> Tensor:
         """All queries of one target token, x [R, D] -> [R, Q]: to select by, then to attend by."""
-        return x[:, :0] if self.all_queries is None else self.all_queries(x)
+        return x[:, :0] if self.all_queries is None else self.all_queries.forward(x)
 
     def selection(self, queries: Tensor) -> Tensor:
         """The selection queries among them [R, H, 1, D]."""

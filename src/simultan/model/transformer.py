@@ -103,7 +103,11 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """x + f(norm(x)), or norm(x + f(x)): the two halves around f."""
+    """x + f(norm(x)), or norm(x + f(x)): the two halves around f.
+
+    Here and in layers forward() is called by its name: what PyTorch does around it takes as long
+    as some of the operations.
+    """
 
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
@@ -112,11 +116,11 @@ class Residual(nn.Module):
         self.dropout = Dropout(model.dropout)
 
     def before(self, x: Tensor) -> Tensor:
-        return self.norm(x) if self.pre else x
+        return self.norm.forward(x) if self.pre else x
 
     def after(self, x: Tensor, update: Tensor) -> Tensor:
         x = x + (self.dropout(update) if self.training else update)
-        return x if self.pre else self.norm(x)
+        return x if self.pre else self.norm.forward(x)
 
 
 class Layer(nn.Module):
@@ -141,10 +145,11 @@ class Layer(nn.Module):
     def look_back(self, x: Tensor, span: Span | None = None, index: int = 0) -> Tensor:
         """Each position looks at those before it; index of the layer in the cache."""
         residual = self.attention_residual
-        return residual.after(x, self.attention(residual.before(x), span, index))
+        return residual.after(x, self.attention.forward(residual.before(x), span, index))
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        return self.ffn_residual.after(x, self.ffn(self.ffn_residual.before(x)))
+        residual = self.ffn_residual
+        return residual.after(x, self.ffn.forward(residual.before(x)))
 
 
 class EncoderLayer(Layer):

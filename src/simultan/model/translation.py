@@ -78,12 +78,18 @@ class TranslationModel(nn.Module, ABC):
         """
         lay_out(self, choose_layout(self.output.weight, quantize))
         self._set_exact(quantize == "int8")
+        for module in self.modules():  # found at once, not by __getattr__
+            module.__dict__.update(module._modules)
+            module.__dict__.update(module._parameters)
         return self
 
     def train(self, mode: bool = True) -> Self:
         if mode:
             lay_out(self, None)
             self._set_exact(False)
+            for module in self.modules():
+                for name in [*module._modules, *module._parameters]:
+                    module.__dict__.pop(name, None)
         return super().train(mode)
 
     def _set_exact(self, exact: bool) -> None:
