@@ -67,6 +67,7 @@ def evaluate(
     """
     from rich.progress import Progress
 
+    from simultan import memory
     from simultan.data.sources import read_lines
     from simultan.evaluation.curve import evaluate_curve, measure_lags, parse_points
     from simultan.evaluation.evaluate import evaluate as run
@@ -89,6 +90,7 @@ def evaluate(
         play_documents(machine.load(model), documents, decoding, out, speech, rows, scoring)
         return
     translator = machine.load(model)
+    memory.keep()
     with Progress(transient=True) as bar:
         task = bar.add_task("translating", total=len(points) * len(sources))
         texts = translator, sources, references, out
