@@ -126,7 +126,7 @@ def test_wrong_tokens_are_logged_and_slowed(
         slept.append(seconds)
 
     server = start(token="sesame-open-up", wrong_token_seconds=7.0)
-    monkeypatch.setattr("simultan.server.access.asyncio.sleep", sleep)
+    monkeypatch.setattr("simultan.server.access.sleep", sleep)
     assert code_of(server, token="wrong") == "unauthorized"
     monkeypatch.undo()
     assert slept == [7.0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import hmac
@@ -11,6 +10,7 @@ import logging
 import re
 import socket
 import tomllib
+from asyncio import sleep
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,7 +117,7 @@ class Access:
             raise ProtocolError("unauthorized", f"this token gives no right to {right}")
         if candidates:
             logger.warning("%s: wrong token", address)
-            await asyncio.sleep(self.settings.wrong_token_seconds)
+            await sleep(self.settings.wrong_token_seconds)
         raise ProtocolError("unauthorized", "the token is missing or wrong")
 
     # --- pages and names ---
