@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import cast
@@ -139,7 +140,11 @@ def test_nothing_is_shown_before_it_was_spoken(
     found = measure(shown, words, layout)  # type: ignore[arg-type]
     assert found.delay >= 0
     assert found.gaps == 0
-    assert found.delay == 0 or layout == "reading"
+    letters: Counter[int] = Counter()
+    for word in words:
+        letters[word.time] += len(word.text) + 1
+    more_than_fits = max(letters.values(), default=0) > LINE // 2  # of what comes at one time
+    assert found.delay == 0 or layout == "reading" or more_than_fits
 
 
 @given(st.lists(st.tuples(st.sampled_from(["aa", "b.", "c" * 20]), st.integers(0, 3000))))
@@ -249,7 +254,7 @@ def test_a_talk_can_be_watched() -> None:
     words = written(translate(session, speak(cues.read(TALK)), 0.02))
     assert len(words) > 250
     for layout in ("reading", "instant"):
-        found = measure(lay_out(words, layout, "en"), words, layout)  # type: ignore[arg-type]
+        found = measure(lay_out(words, layout, "en"), words, layout, "en")  # type: ignore[arg-type]
         assert found.shortest >= 1
         assert found.letters_per_second <= 20
         assert found.gaps == 0

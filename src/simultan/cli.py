@@ -59,7 +59,7 @@ def load_verb(name: str) -> Any:
         verb = getattr(importlib.import_module(f"simultan.verbs.{name}"), name)
     except ModuleNotFoundError as error:  # of an optional dependency
         raise ValueError(
-            f"simultan {name} needs more packages: pip install 'simultan[{name}]' ({error})"
+            f"simultan {name} needs more packages: pip install -e '.[{name}]' ({error})"
         ) from error
     own = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     own.command(name, context_settings=SETTINGS)(expand(verb))

@@ -61,7 +61,7 @@ def lay_out(words: Sequence[Shown], layout: Layout = "reading", language: str = 
     `reading`: whole phrases that stay until they have been read. `instant`: every word at its
     time; a line grows, and moves up when the next one begins. `language` is that of the words.
     """
-    return _phrases(words, language) if layout == "reading" else _rolling(words, language)
+    return _phrases(words, language) if layout == "reading" else _rolling(words, language)[0]
 
 
 # --- whole phrases ---
@@ -162,26 +162,42 @@ def _broken(text: str, language: str) -> str:
 # --- every word at once ---
 
 
-def _rolling(words: Sequence[Shown], language: str) -> list[Cue]:
+def _rolling(words: Sequence[Shown], language: str) -> tuple[list[Cue], list[int]]:
+    """The captions, and when each word is first on the screen.
+
+    That is at its time, unless so much comes at once that a line would go before it was seen.
+    """
     lines: list[str] = []
+    unseen = [False, False]  # whether a line has words that no caption has shown yet
     cues: list[Cue] = []
+    times: list[int] = []
+    free = 0
     for number, word in enumerate(words):
+        time = max(word.time, free)
         before = words[number - 1] if number else None
         ended = before is not None and (before.last or ends_sentence(before.text, language))
-        if cues and word.time > max(cues[-1].end, words[number - 1].time):
+        if cues and time > max(cues[-1].end, times[-1]):
             lines = []  # the screen is empty
         if lines and len(lines[-1]) + 1 + len(word.text) <= LINE - (LINE // 2 if ended else 0):
             lines[-1] += f" {word.text}"
         else:
+            if len(lines) == 2 and unseen[0]:
+                free = time + SHORTEST
+                cues.append(Cue(time, free, "\n".join(lines)))
+                time, unseen = free, [False, False]
             lines = [*lines[-1:], word.text]
-        following = words[number + 1].time if number + 1 < len(words) else None
-        if following == word.time:
+            unseen = [unseen[-1], True]
+        unseen[-1] = True
+        times.append(time)
+        following = max(words[number + 1].time, free) if number + 1 < len(words) else None
+        if following == time:
             continue
-        end = word.time + min(LONGEST, _stay(" ".join(lines), RATES[0]) + HOLD)
+        end = time + min(LONGEST, _stay(" ".join(lines), RATES[0]) + HOLD)
         if following is not None and following - end < GAP:
             end = following
-        cues.append(Cue(word.time, end, "\n".join(lines)))
-    return cues
+        cues.append(Cue(time, end, "\n".join(lines)))
+        unseen = [False, False]
+    return cues, times
 
 
 # --- how it reads ---
@@ -196,15 +212,18 @@ class _Line:
     end: int
 
 
-def measure(cues: Sequence[Cue], words: Sequence[Shown], layout: Layout) -> Readability:
+def measure(
+    cues: Sequence[Cue], words: Sequence[Shown], layout: Layout, language: str = ""
+) -> Readability:
     """How captions that were laid out can be read. A line that grows or moves up is one line."""
     lines: dict[int, _Line] = {}  # by the number of its first word
     known = 0
+    seen = _rolling(words, language)[1] if layout == "instant" else []
     for cue in cues:
         texts = cue.text.split("\n")
         count = len(cue.text.split())
         if layout == "instant":
-            known = bisect_right(words, cue.start, key=lambda word: word.time)
+            known = bisect_right(seen, cue.start)
         else:
             known += count
         first = known - count

@@ -62,7 +62,8 @@ def captions(
     words = written(stream)
     how = "as measured" if measure or live else f"assumed to be {computing} s a word"
     note = f"Each word is shown when it could have been at the earliest; computing {how}."
-    laid_out = lay_out(words, layout, translator.codec.pipeline.target_language)
+    language = translator.codec.pipeline.target_language
+    laid_out = lay_out(words, layout, language)
     text = cues.render(laid_out, kind, note)
     if out is not None:
         out.write_text(text, encoding="utf-8")
@@ -75,4 +76,4 @@ def captions(
             f" the word they waited for; computing {how}",
             err=True,
         )
-        typer.echo(str(readability(laid_out, words, layout)), err=True)
+        typer.echo(str(readability(laid_out, words, layout, language)), err=True)

@@ -32,7 +32,12 @@ def serve(
     ] = "warning",
 ) -> None:
     """Translate live, for many at once: a page, a websocket and an HTTP API."""
-    from simultan.server.run import serve as run
+    try:
+        from simultan.server.run import serve as run
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"the server needs more packages: pip install -e '.[serve]' in the checkout ({error})"
+        ) from error
 
     if int8:
         machine = dataclasses.replace(machine, quantize="int8")
