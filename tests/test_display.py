@@ -284,3 +284,14 @@ def test_make_demo(tmp_path: Path, there: bool) -> None:
     ).stdout
     assert ("simultan demo" in plan) == there
     assert ("simultan toy" in plan) == (not there)
+
+
+def test_text_that_is_not_utf8_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    for encoding, said in (("utf-8", 0), ("latin-1", 1)):
+        reading, writing = os.pipe()
+        os.write(writing, "schön und grün\ndie Straße\n".encode(encoding))
+        os.close(writing)
+        words = list(display.read_words(reading))
+        os.close(reading)
+        assert words.count("und") == 1
+        assert capsys.readouterr().err.count("not UTF-8") == said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
@@ -26,14 +27,27 @@ LINE = "\n"
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")  # of layers
 
 
+NOT_UTF8 = (
+    "simultan: the text is not UTF-8, so words will be wrong;"
+    " convert it, for example with iconv -f WINDOWS-1252 -t UTF-8"
+)
+
+
 def read_words(descriptor: int, pace: float = 0.0) -> Iterator[str]:
-    """Words and line ends as they come, or at most `pace` words a second."""
+    """Words and line ends as they come, or at most `pace` words a second.
+
+    Text that is not UTF-8 is read all the same, after one warning.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    rest, more = "", True
+    rest, more, warned = "", True, False
     while more:
         data = os.read(descriptor, 65_536)
         more = bool(data)
-        *lines, rest = (rest + decoder.decode(data, final=not more)).split(LINE)
+        text = decoder.decode(data, final=not more)
+        if "\N{REPLACEMENT CHARACTER}" in text and not warned:
+            warned = True
+            print(NOT_UTF8, file=sys.stderr)
+        *lines, rest = (rest + text).split(LINE)
         if more:  # the last word may be incomplete: keep what follows the last space
             head, space, tail = rest.rpartition(" ")
             lines, rest = [*lines, head + space], tail
