@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 # PyTorch then asks the system for large pages: a token reads every weight once, and with small ones
-# a tenth of its time goes into finding them.
+# some of its time goes into finding them.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 if TYPE_CHECKING:

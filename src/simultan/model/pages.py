@@ -1,6 +1,6 @@
 """Memory for weights, in huge pages where the system has them (Linux).
 
-A token of a single row reads every weight once: with small pages a tenth of its time goes into
+A token of a single row reads every weight once, and with small pages some of its time goes into
 finding them.
 """
 
