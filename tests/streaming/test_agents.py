@@ -14,17 +14,24 @@ from simultan.data.vocabulary import EOS
 from simultan.model import TranslationModel
 from simultan.model.state import Step
 from simultan.streaming.agents import AGENTS as KNOWN
-from simultan.streaming.agents import READ, Agent, Seen
+from simultan.streaming.agents import READ, Agent, Scores, Seen, forms
+from simultan.streaming.backends import Backend, OfflineModel
 from simultan.streaming.session import End, Event, Read, Session, Write
 
 AGENTS = ["wait-k:1", "wait-k:3", "static:4,2", "static:2,3", "wait-if-worse:2,1",
          "wait-if-worse:1,3", "wait-if-diff:2,1", "wait-if-diff:1,2", "agreement:2",
-          "agreement:3"]  # fmt: skip
+          "agreement:3", "hold:1", "hold:3", "align-att:1", "align-att:2,1", "ed-att:0.3,1",
+          "ed-att:.7,2,1"]  # fmt: skip
 K, L, M = (WORDS.target_vocabulary.pieces.index(piece) for piece in ("k▁", "l▁", "m▁"))
 
 
-def scripted(script: list[list[dict[int, float]]]) -> TranslationModel:
-    """script[i][c]: probabilities of target token i after c + 1 words (the end is one more)."""
+def scripted(
+    script: list[list[dict[int, float]]], attention: list[list[list[float]]] | None = None
+) -> TranslationModel:
+    """script[i][c]: probabilities of target token i after c + 1 words (the end is one more).
+
+    attention[i][c]: over source words in the second layer; the first looks at the last word.
+    """
     model = make("offline", "transformer")
     honest = model.step
 
@@ -36,6 +43,11 @@ def scripted(script: list[list[dict[int, float]]]) -> TranslationModel:
             for token, p in script[state.length[row]][at].items():
                 probabilities[token] = p
             result.logits[i] = probabilities.log()
+            if attention is not None and result.attention is not None:
+                result.attention[i] = 0.0
+                result.attention[i, 0, :, at] = 1.0
+                weights = attention[state.length[row]][at]
+                result.attention[i, 1, :, : at + 1] = torch.tensor(weights).double()
         return result
 
     model.step = step  # type: ignore[method-assign]
@@ -77,10 +89,110 @@ SCRIPT = [
         ("agreement:2", [("l", 3), ("k", 3)]),
         ("agreement:3", [("l", 4), ("m", 4)]),
         ("agreement:1", [("k", 1), ("k", 1), ("k", 4)]),
+        # one word: "k k", so k may be written; two and three words go on with k alone, four with
+        # m k, so m may be written
+        ("hold:1", [("k", 1), ("m", 4)]),
+        # up to three words there are two words to write; with four there are l m k
+        ("hold:2", [("l", 4), ("m", 4)]),
+        ("hold:9", [("l", 4), ("m", 4)]),
     ],
 )
 def test_by_hand(agent: str, chunks: list[str], expected: list[tuple[str, int]]) -> None:
     assert run(scripted(SCRIPT), agent, chunks) == expected
+
+
+LAST = [0.0, 0.0, 0.0, 0.0, 1.0]  # the end of the source
+ATTENTION = [
+    [[1.0], [0.7, 0.3], [0.6, 0.3, 0.1], [0.6, 0.2, 0.1, 0.1], LAST],
+    [[1.0], [0.2, 0.8], [0.1, 0.6, 0.3], [0.1, 0.2, 0.3, 0.4], LAST],
+    [[1.0], [0.5, 0.5], [0.5, 0.3, 0.2], [0.0, 0.1, 0.2, 0.7], LAST],
+]
+
+
+@pytest.mark.parametrize("chunks", [["a b c d"], ["a", "b", "c", "d"], ["a b", "c d"]])
+@pytest.mark.parametrize(
+    ("agent", "expected"),
+    [
+        # l looks at the first of two words; k at the second of two: wait, of three: write; an
+        # early end after three words; k at the last of four: wait, and the end
+        ("align-att:1,2", [("l", 2), ("k", 3)]),
+        # three words are needed; k looks at the second of three, m at the last of four: wait
+        ("align-att:2,2", [("l", 3), ("m", 4)]),
+        ("align-att:1,1", [("l", 4), ("m", 4)]),  # the first layer looks at the last word
+        # the mean of the layers: 0.65 on the last of two words, 0.55 of three or four
+        ("align-att:1", [("l", 4), ("m", 4)]),
+        # on the last word: 0.3; then 0.8 wait, 0.3; the early end 0.2, k 0.7
+        ("ed-att:0.35,1,2", [("l", 2), ("k", 3)]),
+        # 0.3 wait, 0.1; then 0.3 and 0.4 wait
+        ("ed-att:.25,1,2", [("l", 3), ("m", 4)]),
+        # on the last two: 0.4; then 0.9 and 0.7 wait
+        ("ed-att:0.45,2,2", [("l", 3), ("m", 4)]),
+        # with the first layer, which has 1.0: 0.65 wait, 0.55; then 0.65 wait, 0.7 wait
+        ("ed-att:0.6,1", [("l", 3), ("m", 4)]),
+    ],
+)
+def test_attention_by_hand(agent: str, chunks: list[str], expected: list[tuple[str, int]]) -> None:
+    assert run(scripted(SCRIPT, ATTENTION), agent, chunks) == expected
+
+
+def test_attention_is_summed_over_the_pieces_of_a_word() -> None:
+    weights = torch.tensor([[[[0.1, 0.2, 0.7], [0.3, 0.2, 0.5]]], [[[1.0, 0, 0], [1.0, 0, 0]]]])
+    seen = Seen(
+        read=[2, 1],
+        written=[0, 0],
+        ended=[False, False],
+        memory=[{}, {}],
+        score=lambda more: Scores(torch.zeros(2, 5), attention=weights),
+        source_words=lambda: [[1, 1, 2], [1]],
+    )
+    expected = torch.tensor([[0.4, 0.6], [1.0, 0.0]])
+    torch.testing.assert_close(seen.attention(1), expected)
+    torch.testing.assert_close(seen.attention(), expected)
+
+
+@pytest.mark.parametrize(
+    ("agent", "message"),
+    [
+        ("align-att:2", "does not show its attention"),
+        ("ed-att:0.5,2", "does not show its attention"),
+        ("hold:2", "cannot take back"),
+    ],
+)
+def test_a_backend_that_shows_nothing(agent: str, message: str) -> None:
+    class Bare(OfflineModel):
+        def backend(self, rows: int) -> Backend:
+            class Rows(Backend):
+                def reset(self, row: int) -> None:
+                    pass
+
+            return Rows()
+
+    with pytest.raises(ValueError, match=rf"^{agent}: .*{message}.*agreement:2$"):
+        Session(Bare(), CODEC, agent)
+
+
+def test_a_layer_that_the_model_does_not_have() -> None:
+    with pytest.raises(ValueError, match="align-att:1,3: the decoder of this model has 2 layers"):
+        Session(make("offline", "transformer"), CODEC, "align-att:1,3")
+
+
+def test_every_agent_is_tested_here() -> None:
+    assert {agent.partition(":")[0] for agent in AGENTS} == {
+        form.partition(":")[0] for form in forms()
+    }
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_word_that_was_not_read_changes_nothing(agent: str, architecture: str) -> None:
+    for seed in range(3):
+        model, words = make("offline", architecture, seed, end=0.9), sentence(7, seed).split()
+        expected = writes(feed_all(Session(model, CODEC, agent, segment=False), words))
+        for place in range(1, len(words)):
+            changed = [*words[:place], *sentence(len(words) - place + 1, seed + 50).split()]
+            found = writes(feed_all(Session(model, CODEC, agent, segment=False), changed))
+            known = [write for write in expected if write.delay <= place]
+            assert [write for write in found if write.delay <= place] == known
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -47,6 +47,13 @@ class RecurrentMemory:
     def reorder(self, parents: Sequence[int]) -> None:
         self.decoder = self.decoder[:, :, list(parents)]
 
+    def keep(self, rows: Sequence[int]) -> Tensor:
+        return self.decoder[:, :, list(rows)].clone()
+
+    def restore(self, rows: Sequence[int], kept: Tensor | None) -> None:
+        assert kept is not None
+        self.decoder[:, :, list(rows)] = kept
+
 
 class Recurrent(TranslationModel):
     """The same methods as the Transformer's, for the paper's RNN baselines."""

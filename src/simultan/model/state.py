@@ -16,7 +16,7 @@ from torch import Tensor
 from simultan.model.cache import Cache
 from simultan.model.policy import lookback_start
 
-__all__ = ["Memory", "Pending", "State", "Step"]
+__all__ = ["Memory", "Pending", "State", "Step", "Written"]
 
 
 class Memory(Protocol):
@@ -35,6 +35,21 @@ class Memory(Protocol):
 
     def reorder(self, parents: Sequence[int]) -> None:
         """Row r takes over what row parents[r] has written; both have read the same source."""
+
+    def keep(self, rows: Sequence[int]) -> Tensor | None:
+        """What these rows lose with a commit; None: nothing."""
+
+    def restore(self, rows: Sequence[int], kept: Tensor | None) -> None:
+        """These rows have again what was kept."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What some rows had written."""
+
+    lengths: list[int]
+    positions: list[list[list[int]]]
+    memory: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +142,20 @@ class State:
             self.positions[row] = self.stops[row]
             self.length[row] += 1
         self.memory.commit(rows)
+
+    def keep(self, rows: Sequence[int]) -> Written:
+        """For restore(): tokens may be committed to see what follows, and be taken back."""
+        return Written(
+            [self.length[row] for row in rows],
+            [self.positions[row] for row in rows],
+            self.memory.keep(rows),
+        )
+
+    def restore(self, rows: Sequence[int], kept: Written) -> None:
+        """What these rows have committed since was never written; what they have read stays."""
+        for row, length, positions in zip(rows, kept.lengths, kept.positions, strict=True):
+            self.length[row], self.positions[row] = length, positions
+        self.memory.restore(rows, kept.memory)
 
     def reorder(self, parents: Sequence[int]) -> None:
         """Row r takes over what row parents[r] has written; both have read the same source."""

@@ -203,6 +203,12 @@ class TransformerMemory:
     def reorder(self, parents: Sequence[int]) -> None:
         self.decoder.reorder(parents)
 
+    def keep(self, rows: Sequence[int]) -> None:
+        pass
+
+    def restore(self, rows: Sequence[int], kept: Tensor | None) -> None:
+        pass
+
 
 class Transformer(TranslationModel):
     """forward() for training; initial_state(), extend() and step() for streams."""

@@ -18,6 +18,8 @@ from simultan.streaming.row import Choice, Row
 
 __all__ = ["AgentsDecide", "HeadsDecide"]
 
+LONGEST_GUESS = 16  # pieces of a word that is tried out
+
 
 class HeadsDecide:
     """The model decides by itself: its policy is learned, or it was trained with a fixed lag."""
@@ -79,9 +81,26 @@ class AgentsDecide:
     def set_decoding(self, decoding: Decoding, row: int) -> None:
         text = decoding.agent
         if text is not None and text not in self.loaded:
-            self.loaded[text] = load_agent(text)
+            self.loaded[text] = self._check(load_agent(text), text)
         if self.loaded[text] is not self.agents[row]:
             self.agents[row], self.memory[row] = self.loaded[text], {}
+
+    def _check(self, agent: Agent, text: str) -> Agent:
+        """The agent, unless the model cannot show it what it looks at."""
+        layers = self.backend.attention_layers
+        if agent.wants_attention and not layers:
+            raise ValueError(
+                f"{text}: this model does not show its attention over the source; choose an agent"
+                " that needs none, such as agreement:2"
+            )
+        if getattr(agent, "layer", 0) > layers:
+            raise ValueError(f"{text}: the decoder of this model has {layers} layers")
+        if agent.goes_on and not self.backend.tries:
+            raise ValueError(
+                f"{text}: this model cannot take back a translation that it tries; choose another"
+                " agent, such as agreement:2"
+            )
+        return agent
 
     def choose(self, rows: Sequence[int]) -> list[Choice]:
         """The next token of the rows whose agents say WRITE."""
@@ -96,18 +115,28 @@ class AgentsDecide:
 
     def _is_ready(self, row: int) -> bool:
         """Whether the words that the agent wants to see have been read."""
-        ahead = max(self.agents[row].lookahead, default=0)
+        ahead = max((0, *self.agents[row].lookahead))
         return self.rows[row].has_words(self.visible[row] + ahead)
 
     def _ask(self, agent: Agent, rows: list[int], choices: list[Choice]) -> list[int]:
         """Ask one agent about its rows; returns those in which it wants to read on."""
-        ahead = max(agent.lookahead, default=0)
+        ahead = max((0, *agent.lookahead))
         states = [self.rows[row] for row in rows]
         views: dict[int, Scores] = {}
 
         def score(more: int) -> Scores:
             views[more] = self._score(rows, more, agent.wants_attention)
             return views[more]
+
+        def go_on(chosen: Sequence[int]) -> list[int]:
+            views.clear()  # the next token is to be scored anew
+            return self._go_on([rows[i] for i in chosen])
+
+        def source_words() -> list[list[int]]:
+            return [
+                state.word_of[: state.tokens_of(self.visible[row])]
+                for row, state in zip(rows, states, strict=True)
+            ]
 
         seen = Seen(
             read=[self.visible[row] for row in rows],
@@ -118,6 +147,8 @@ class AgentsDecide:
             ],
             memory=[self.memory[row] for row in rows],
             score=score,
+            source_words=source_words,
+            go_on=go_on,
             lookahead=agent.lookahead,
         )
         decided = zip(rows, agent.decide(seen), seen.ended, strict=True)
@@ -137,8 +168,32 @@ class AgentsDecide:
         return reading
 
     def _score(self, rows: list[int], more: int, attention: bool = False) -> Scores:
-        visible = [self.rows[row].tokens_of(self.visible[row] + more) for row in rows]
+        words = [max(1, self.visible[row] + more) for row in rows]
+        visible = [self.rows[row].tokens_of(n) for row, n in zip(rows, words, strict=True)]
         return self.backend.score(rows, visible, attention)
+
+    def _go_on(self, rows: list[int]) -> list[int]:
+        """How many words each row would write with what its model sees; nothing is kept of it."""
+        kept = self.backend.keep(rows)
+        words, open_ = dict.fromkeys(rows, 0), dict.fromkeys(rows, 0)  # pieces of an open word
+        active = rows
+        while active:
+            tokens = dict(zip(active, self._score(active, 0).best, strict=True))
+            active = [row for row in active if tokens[row] != EOS]
+            for row in active:
+                open_[row] += 1
+                if self.rows[row].writer.vocabulary.ends_word(tokens[row]):
+                    words[row], open_[row] = words[row] + 1, 0
+            if active:
+                self.backend.commit(active, [tokens[row] for row in active])
+            active = [
+                row
+                for row in active
+                if open_[row] < LONGEST_GUESS
+                and self.rows[row].writer.words + words[row] < 2 * self.visible[row] + 3
+            ]  # a session writes no more than that
+        self.backend.restore(rows, kept)
+        return [words[row] + bool(open_[row]) for row in rows]
 
     def move_on(self, row: int, token: int) -> None:
         """Source tokens before this one are translated; the model now sees this one."""

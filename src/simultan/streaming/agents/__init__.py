@@ -6,11 +6,16 @@ An agent is named with its numbers, such as "wait-k:3", or by the folder that ho
 from __future__ import annotations
 
 import dataclasses
+import re
 import tomllib
+from dataclasses import MISSING, Field
 from pathlib import Path
 from typing import Any
 
 from simultan.streaming.agents.agreement import Agreement
+from simultan.streaming.agents.align_att import AlignAtt
+from simultan.streaming.agents.ed_att import EDAtt
+from simultan.streaming.agents.hold import Hold
 from simultan.streaming.agents.protocol import READ, WRITE, Agent, Scores, Seen
 from simultan.streaming.agents.static import Static
 from simultan.streaming.agents.wait_if_diff import WaitIfDiff
@@ -19,8 +24,11 @@ from simultan.streaming.agents.wait_k import WaitK
 
 __all__ = ["AGENTS", "READ", "WRITE", "Agent", "Scores", "Seen", "forms", "is_folder", "load_agent"]
 
-AGENTS: dict[str, Any] = {  # name: a dataclass of whole numbers, or a class with load(folder)
+AGENTS: dict[str, Any] = {  # name: a dataclass of numbers, or a class with load(folder)
     "agreement": Agreement,
+    "align-att": AlignAtt,
+    "ed-att": EDAtt,
+    "hold": Hold,
     "static": Static,
     "wait-if-diff": WaitIfDiff,
     "wait-if-worse": WaitIfWorse,
@@ -29,13 +37,20 @@ AGENTS: dict[str, Any] = {  # name: a dataclass of whole numbers, or a class wit
 
 
 def forms() -> list[str]:
-    """How each agent is written: "static:START,STEP"."""
+    """How each agent is written: "static:START,STEP"; what may be left out is in brackets."""
     listed = {name: _numbers(name) for name in AGENTS}
     return [
-        f"{name}:{','.join(numbers).upper()}" if numbers else name
+        f"{name}:{_form(numbers)}" if numbers else name
         for name, numbers in listed.items()
         if numbers is not None
     ]
+
+
+def _form(numbers: list[Field[Any]]) -> str:
+    needed, *rest = [",".join(f.name for f in numbers if f.default is MISSING)] + [
+        f"[,{f.name}]" for f in numbers if f.default is not MISSING
+    ]
+    return (needed + "".join(rest)).upper()
 
 
 def is_folder(text: str) -> bool:
@@ -49,26 +64,33 @@ def load_agent(text: str) -> Agent:
         return _from_folder(Path(text))
     name, _, rest = text.partition(":")
     expected = _numbers(name)
-    numbers = rest.split(",") if rest else []
-    if expected is None or len(numbers) != len(expected) or not all(map(_is_positive, numbers)):
+    texts = rest.split(",") if rest else []
+    numbers = [_number(field, text) for field, text in zip(expected or [], texts, strict=False)]
+    needed = sum(field.default is MISSING for field in expected or [])
+    enough = expected is not None and needed <= len(texts) <= len(expected)
+    if not enough or None in numbers:
         raise ValueError(
-            f"agent {text!r}: write {', '.join(forms())} (numbers of at least 1)"
-            " or the path of an agent's folder, with a slash"
+            f"agent {text!r}: write {', '.join(forms())} (whole numbers of at least 1; ALPHA"
+            " between 0 and 1) or the path of an agent's folder, with a slash"
         )
-    agent: Agent = AGENTS[name](*map(int, numbers))
+    agent: Agent = AGENTS[name](*numbers)
     return agent
 
 
-def _numbers(name: str) -> list[str] | None:
-    """The names of an agent's numbers; None for an agent that is only loaded from a folder."""
+def _numbers(name: str) -> list[Field[Any]] | None:
+    """An agent's numbers; None for an agent that is only loaded from a folder."""
     kind = AGENTS.get(name)
-    if not dataclasses.is_dataclass(kind):
+    if not dataclasses.is_dataclass(kind) or hasattr(kind, "load"):
         return None
-    return [field.name for field in dataclasses.fields(kind)]
+    return list(dataclasses.fields(kind))
 
 
-def _is_positive(text: str) -> bool:
-    return text.isascii() and text.isdigit() and int(text) > 0
+def _number(field: Field[Any], text: str) -> float | None:
+    """A share, where the field is a float, or a whole number from 1 on; None: it is neither."""
+    if field.type in (float, "float"):
+        share = float(text) if re.fullmatch(r"0?\.[0-9]+", text) else 0.0
+        return share or None
+    return int(text) if re.fullmatch("[0-9]+", text) and int(text) else None
 
 
 def _from_folder(folder: Path) -> Agent:

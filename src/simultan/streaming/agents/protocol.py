@@ -42,7 +42,7 @@ class Seen:
     """What an agent may see of some rows before their next target token.
 
     Words are counted from the beginning of the sentence, and its end counts as one word more.
-    Nothing is computed before an agent looks at `scores` or `ahead`.
+    Nothing is computed before an agent looks at `scores` or `ahead`, or calls a function.
     """
 
     read: list[int]  # source words that the model sees
@@ -51,6 +51,8 @@ class Seen:
     memory: list[dict[str, Any]]  # what the agent wants to remember of this row and sentence
     score: Callable[[int], Scores]  # with so many words more than `read`
     lookahead: tuple[int, ...] = ()
+    source_words: Callable[[], list[list[int]]] = list  # the word of each source token
+    go_on: Callable[[Sequence[int]], list[int]] = list  # words that the model would write now
 
     @cached_property
     def _views(self) -> list[Scores]:
@@ -68,17 +70,41 @@ class Seen:
         """With as many words more as each number in the agent's `lookahead` says."""
         return self._views[1:]
 
+    def attention(self, layer: int = 0) -> Tensor:
+        """[R, W] of the next token over source words, the mean of a layer's heads.
+
+        Layers are counted from 1; 0 is the mean of all of them. The agent's `wants_attention`
+        must be true.
+        """
+        found = self.scores.attention
+        if found is None:
+            raise ValueError("this model does not show its attention over the source")
+        found = (found[:, layer - 1] if layer else found.mean(1)).mean(1)  # [R, S]
+        words = self.source_words()  # what a row does not see has no weight: word 1 may have it
+        places = [of_row + [1] * (found.shape[1] - len(of_row)) for of_row in words]
+        index = found.new_tensor(places).long() - 1
+        return found.new_zeros(len(found), max(self.read)).scatter_add(1, index, found)
+
 
 class Agent(Protocol):
-    """Decides over an offline model. Ours are frozen dataclasses of whole numbers."""
+    """Decides over an offline model. Ours are frozen dataclasses of numbers."""
 
     @property
     def lookahead(self) -> tuple[int, ...]:
-        """It is asked after so many words more than the model may use; see `Seen.ahead`."""
+        """It is asked after so many words more than the model may use; see `Seen.ahead`.
+
+        Negative numbers are contexts of fewer words than the model sees.
+        """
         return ()
 
     @property
     def wants_attention(self) -> bool:
+        return False
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it uses `Seen.go_on`: of these rows (as the agent counts them), how many words
+        the model would still write if it read nothing more. Not every model can try that."""
         return False
 
     def decide(self, seen: Seen) -> Sequence[int]:

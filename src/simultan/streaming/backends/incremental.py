@@ -8,6 +8,7 @@ import torch
 
 from simultan.data.vocabulary import BOS, EOS
 from simultan.model import TranslationModel
+from simultan.model.state import Written
 from simultan.streaming.agents.protocol import Scores
 from simultan.streaming.decoding import THRESHOLD
 
@@ -47,3 +48,19 @@ class Incremental:
     def reset(self, row: int) -> None:
         self.state.reset(row)
         self.last[row] = BOS
+
+    @property
+    def attention_layers(self) -> int:
+        return len(self.model.cross_attentions())
+
+    @property
+    def tries(self) -> bool:
+        return not self.model.window  # a window forgets what it has passed
+
+    def keep(self, rows: Sequence[int]) -> tuple[list[int], Written]:
+        return [self.last[row] for row in rows], self.state.keep(rows)
+
+    def restore(self, rows: Sequence[int], kept: tuple[list[int], Written]) -> None:
+        for row, token in zip(rows, kept[0], strict=True):
+            self.last[row] = token
+        self.state.restore(rows, kept[1])

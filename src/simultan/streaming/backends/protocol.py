@@ -7,7 +7,7 @@ part of the source, and decode what is written, again for every token.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from simultan.model.policy import Policy
 from simultan.streaming.agents.protocol import Scores
@@ -17,6 +17,16 @@ __all__ = ["Backend", "OfflineModel"]
 
 class Backend(Protocol):
     """An offline model and what it remembers of some rows."""
+
+    @property
+    def attention_layers(self) -> int:
+        """Decoder layers whose attention over the source it can show; 0: it shows none."""
+        return 0
+
+    @property
+    def tries(self) -> bool:
+        """Whether it has keep() and restore(), to try what it would write."""
+        return False
 
     def read(self, rows: Sequence[int], tokens: list[list[int]], ended: Sequence[bool]) -> None:
         """More source tokens of these rows; where the source has ended, the last is the end."""
@@ -33,6 +43,14 @@ class Backend(Protocol):
     def reset(self, row: int) -> None:
         """The row begins a new sentence."""
         ...
+
+    def keep(self, rows: Sequence[int]) -> Any:
+        """What these rows have written so far, for restore()."""
+        raise NotImplementedError
+
+    def restore(self, rows: Sequence[int], kept: Any) -> None:
+        """Take back what these rows have committed since."""
+        raise NotImplementedError
 
 
 OFFLINE = Policy("offline", learned=False, lookback=None, every_head=False)
