@@ -65,7 +65,7 @@ def step(
     active = [row for row in rows if state.pending[row] is None and _begin(model, state, row)]
     nothing = model.output.weight.detach()[:0]
     x = model.begin([last[row] for row in active], active, state) if active else nothing
-    queries = x
+    queries = context = x
     weights: list[Tensor] = []
     for layer, cross in enumerate(model.cross_attentions()):
         if active:
@@ -91,7 +91,7 @@ def step(
     hidden = model.end(x)
     positions = table([state.stops[row] for row in active], state, x)
     seen = torch.stack(weights, 1) if weights else None
-    return Step(active, model.project(hidden), hidden, positions, seen)
+    return Step(active, model.project(hidden), hidden, positions, seen, context)
 
 
 def _begin(model: TranslationModel, state: State, row: int) -> bool:

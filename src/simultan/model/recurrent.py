@@ -54,6 +54,13 @@ class RecurrentMemory:
         assert kept is not None
         self.decoder[:, :, list(rows)] = kept
 
+    def mark(self, row: int) -> Tensor:
+        return self.encoder[:, :, row].clone()
+
+    def rewind(self, row: int, tokens: int, kept: Tensor | None) -> None:
+        assert kept is not None
+        self.encoder[:, :, row] = kept
+
 
 class Recurrent(TranslationModel):
     """The same methods as the Transformer's, for the paper's RNN baselines."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from simultan.model.cache import Cache
 from simultan.model.policy import lookback_start
 
-__all__ = ["Memory", "Pending", "State", "Step", "Written"]
+__all__ = ["Mark", "Memory", "Pending", "State", "Step", "Written"]
 
 
 class Memory(Protocol):
@@ -42,6 +42,12 @@ class Memory(Protocol):
     def restore(self, rows: Sequence[int], kept: Tensor | None) -> None:
         """These rows have again what was kept."""
 
+    def mark(self, row: int) -> Tensor | None:
+        """What reading on would overwrite."""
+
+    def rewind(self, row: int, tokens: int, kept: Tensor | None) -> None:
+        """The row has read so many source tokens, and what mark() gave then."""
+
 
 @dataclass(frozen=True)
 class Written:
@@ -50,6 +56,15 @@ class Written:
     lengths: list[int]
     positions: list[list[list[int]]]
     memory: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a row has read."""
+
+    available: int
+    finished: bool
+    kept: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +151,17 @@ class State:
         self.limits[row] = self.pending[row] = None
         self.positions[row] = self._start()
 
+    def mark(self, row: int) -> Mark:
+        """What rewind() needs to make the row forget the source tokens that it reads from now."""
+        return Mark(self.available[row], self.finished[row], self.memory.mark(row))
+
+    def rewind(self, row: int, mark: Mark) -> None:
+        """The row has read no more than it had at the mark; what it has written stays."""
+        self.available[row], self.finished[row] = mark.available, mark.finished
+        for cache in self.source_caches:
+            cache.ends[row] = mark.available
+        self.memory.rewind(row, mark.available, mark.kept)
+
     def commit(self, rows: Sequence[int]) -> None:
         """The rows have written the token of their last step."""
         for row in rows:
@@ -173,6 +199,7 @@ class Step:
     hidden: Tensor  # [R, D] the decoder's state before the output projection
     positions: Tensor  # [R, L, H] the source token each head stands on
     attention: Tensor | None = None  # [R, L, H, N] weights over the source, where asked for
+    context: Tensor | None = None  # [R, D] what the last layer's attention has found
 
     def best(self, first: int) -> list[int]:
         """The most probable token of each row, from `first` on."""

@@ -209,6 +209,12 @@ class TransformerMemory:
     def restore(self, rows: Sequence[int], kept: Tensor | None) -> None:
         pass
 
+    def mark(self, row: int) -> None:
+        return None  # what lies past the cursor does not count
+
+    def rewind(self, row: int, tokens: int, kept: Tensor | None) -> None:
+        self.encoder.ends[row] = tokens
+
 
 class Transformer(TranslationModel):
     """forward() for training; initial_state(), extend() and step() for streams."""

@@ -6,12 +6,13 @@ commit it. What is not committed leaves nothing behind.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from simultan.data.vocabulary import EOS
 from simultan.model import TranslationModel
-from simultan.streaming.agents import WRITE, Agent, Scores, Seen, load_agent
-from simultan.streaming.backends import Backend
+from simultan.streaming.agents import READ, WRITE, Agent, Guess, Scores, Seen, load_agent
+from simultan.streaming.backends import Backend, RewindingBackend
 from simultan.streaming.backends.incremental import Incremental
 from simultan.streaming.decoding import THRESHOLD, Decoding
 from simultan.streaming.row import Choice, Row
@@ -37,6 +38,9 @@ class HeadsDecide:
         elif not self.model.policy.learned:
             self.state.set_lag(row, decoding.k or self.model.policy.lags[0])
 
+    def read(self, rows: Sequence[int], tokens: list[list[int]], ended: Sequence[bool]) -> None:
+        self.backend.read(rows, tokens, ended)
+
     def choose(self, rows: Sequence[int]) -> list[Choice]:
         """The next token of the rows whose heads need no more source."""
         last = [self.backend.last[row] for row in rows]
@@ -50,6 +54,10 @@ class HeadsDecide:
             for row, token, heads in zip(step.rows, tokens, step.positions.tolist(), strict=True)
         ]
 
+    def is_ready(self, row: int) -> bool:
+        """Heads have looked at all that was read: they wait for more."""
+        return False
+
     def move_on(self, row: int, token: int) -> None:
         """Source tokens before this one are translated; heads scan from this one on."""
         self.state.skip_to(row, token)
@@ -62,11 +70,19 @@ class HeadsDecide:
         self.backend.reset(row)
 
 
+class Guessed(NamedTuple):
+    """A guess that the model takes for the next source word."""
+
+    tokens: list[int]
+    after: int  # the words that it sees before it
+    mark: Any  # how to forget it
+
+
 class AgentsDecide:
     """Agents over an offline model, each row with its own.
 
     A delay counts what was read to decide: an agent that looks ahead has seen more words than
-    the model has.
+    the model has. A guess counts nothing.
     """
 
     layers = heads = 1  # its one head stands on the last source token that the model sees
@@ -77,6 +93,10 @@ class AgentsDecide:
         self.agents = [default] * len(rows)
         self.visible = [1] * len(rows)  # words of the segment that the model sees
         self.memory: list[dict[str, object]] = [{} for _ in rows]
+        self.heard: list[list[int]] = [[] for _ in rows]  # source tokens of the segment
+        self.encoded = [0] * len(rows)  # of them, those that the model has read
+        self.guessed: list[Guessed | None] = [None] * len(rows)
+        self.on_guess: Callable[[int, bool], None] | None = None  # a row, and whether it was right
 
     def set_decoding(self, decoding: Decoding, row: int) -> None:
         text = decoding.agent
@@ -84,6 +104,28 @@ class AgentsDecide:
             self.loaded[text] = self._check(load_agent(text), text)
         if self.loaded[text] is not self.agents[row]:
             self.agents[row], self.memory[row] = self.loaded[text], {}
+            self._take_back(row)
+
+    def read(self, rows: Sequence[int], tokens: list[list[int]], ended: Sequence[bool]) -> None:
+        """More source tokens. Where an agent guesses, the model reads them one word at a time."""
+        for row, new in zip(rows, tokens, strict=True):
+            self.heard[row] += new
+        now = [row for row in rows if not self.agents[row].guesses]
+        self._encode(now, [len(self.heard[row]) for row in now])
+
+    def _encode(self, rows: Sequence[int], counts: Sequence[int]) -> None:
+        """Let the model read up to so many source tokens of each row."""
+        pairs = zip(rows, counts, strict=True)
+        new = [(row, count) for row, count in pairs if count > self.encoded[row]]
+        if not new:
+            return
+        self.backend.read(
+            [row for row, _ in new],
+            [self.heard[row][self.encoded[row] : count] for row, count in new],
+            [self.rows[row].ended and count == len(self.heard[row]) for row, count in new],
+        )
+        for row, count in new:
+            self.encoded[row] = count
 
     def _check(self, agent: Agent, text: str) -> Agent:
         """The agent, unless the model cannot show it what it looks at."""
@@ -103,25 +145,26 @@ class AgentsDecide:
         return agent
 
     def choose(self, rows: Sequence[int]) -> list[Choice]:
-        """The next token of the rows whose agents say WRITE."""
+        """The next token of the rows whose agents say WRITE; each is asked once."""
         choices: list[Choice] = []
-        asked = list(rows)
-        while asked := [row for row in asked if self._is_ready(row)]:
+        asked = [row for row in rows if self.is_ready(row)]
+        while asked:
             agent = self.agents[asked[0]]
-            together = [row for row in asked if self.agents[row] is agent]
-            read_on = self._ask(agent, together, choices)
-            asked = [row for row in asked if row not in together] + read_on
+            self._ask(agent, [row for row in asked if self.agents[row] is agent], choices)
+            asked = [row for row in asked if self.agents[row] is not agent]
         return choices
 
-    def _is_ready(self, row: int) -> bool:
+    def is_ready(self, row: int) -> bool:
         """Whether the words that the agent wants to see have been read."""
         ahead = max((0, *self.agents[row].lookahead))
         return self.rows[row].has_words(self.visible[row] + ahead)
 
-    def _ask(self, agent: Agent, rows: list[int], choices: list[Choice]) -> list[int]:
-        """Ask one agent about its rows; returns those in which it wants to read on."""
+    def _ask(self, agent: Agent, rows: list[int], choices: list[Choice]) -> None:
+        """Ask one agent about its rows; adds to the choices where it wants to write."""
         ahead = max((0, *agent.lookahead))
         states = [self.rows[row] for row in rows]
+        for row in rows:
+            self._judge(row)
         views: dict[int, Scores] = {}
 
         def score(more: int) -> Scores:
@@ -150,26 +193,35 @@ class AgentsDecide:
             source_words=source_words,
             go_on=go_on,
             lookahead=agent.lookahead,
+            source=lambda: [self.heard[row][: self._tokens(row)] for row in rows],
+            guessed=[self._guessed_tokens(row) for row in rows],
         )
-        decided = zip(rows, agent.decide(seen), seen.ended, strict=True)
-        answers = {row: WRITE if ended else max(WRITE, words) for row, words, ended in decided}
+        answers: dict[int, int] = {}
+        guesses: dict[int, Guess] = {}
+        for row, answer, ended in zip(rows, agent.decide(seen), seen.ended, strict=True):
+            if isinstance(answer, Guess):
+                if not ended and answer.tokens and self.guessed[row] is None:
+                    guesses[row] = answer
+                    continue
+                answer = READ
+            answers[row] = WRITE if ended else max(WRITE, answer)
+        self._guess(guesses)
         writing = [row for row, words in answers.items() if words == WRITE]
         if 0 in views:
             best = dict(zip(rows, views[0].best, strict=True))
         elif writing:  # the agent decided without looking at the scores
             best = dict(zip(writing, self._score(writing, 0).best, strict=True))
         for row in writing:
-            stop = self.rows[row].tokens_of(self.visible[row]) - 1
-            delay = self.rows[row].tokens_of(self.visible[row] + ahead)
+            stop = self._tokens(row) - 1
+            delay = self._tokens(row, ahead)
             choices.append(Choice(row, best[row], [[stop]], delay))
-        reading = [row for row in rows if answers[row] != WRITE]
-        for row in reading:
-            self.visible[row] += answers[row]
-        return reading
+        for row, words in answers.items():
+            self.visible[row] += words
 
     def _score(self, rows: list[int], more: int, attention: bool = False) -> Scores:
-        words = [max(1, self.visible[row] + more) for row in rows]
-        visible = [self.rows[row].tokens_of(n) for row, n in zip(rows, words, strict=True)]
+        visible = [self._tokens(row, more) for row in rows]
+        self._encode(rows, visible)
+        visible = [n + self._guessed_tokens(row) for row, n in zip(rows, visible, strict=True)]
         return self.backend.score(rows, visible, attention)
 
     def _go_on(self, rows: list[int]) -> list[int]:
@@ -195,6 +247,45 @@ class AgentsDecide:
         self.backend.restore(rows, kept)
         return [words[row] + bool(open_[row]) for row in rows]
 
+    def _tokens(self, row: int, more: int = 0) -> int:
+        """The source tokens that the model sees, or would see with so many words more."""
+        return self.rows[row].tokens_of(max(1, self.visible[row] + more))
+
+    def _guessed_tokens(self, row: int) -> int:
+        guessed = self.guessed[row]
+        return len(guessed.tokens) if guessed else 0
+
+    def _guess(self, guesses: dict[int, Guess]) -> None:
+        """Let the model take a guess for the next source word of each of these rows."""
+        if not guesses:
+            return
+        if not isinstance(self.backend, RewindingBackend):
+            raise ValueError("this agent guesses source words, which this model cannot take back")
+        rows, tokens = list(guesses), [list(guess.tokens) for guess in guesses.values()]
+        self._encode(rows, [self._tokens(row) for row in rows])
+        for row, word in zip(rows, tokens, strict=True):
+            self.guessed[row] = Guessed(word, self.visible[row], self.backend.mark(row))
+        self.backend.read(rows, tokens, [word[-1] == EOS for word in tokens])
+
+    def _judge(self, row: int) -> None:
+        """Once the next word has been read: a right guess is that word, a wrong one is undone."""
+        guessed = self.guessed[row]
+        if guessed is None or self.visible[row] == guessed.after:
+            return
+        start, stop = self.encoded[row], self.rows[row].tokens_of(guessed.after + 1)
+        right = self.heard[row][start:stop] == guessed.tokens
+        if right:
+            self.guessed[row], self.encoded[row] = None, stop
+        else:
+            self._take_back(row)
+        if self.on_guess is not None:
+            self.on_guess(row, right)
+
+    def _take_back(self, row: int) -> None:
+        guessed, self.guessed[row] = self.guessed[row], None
+        if guessed is not None and isinstance(self.backend, RewindingBackend):
+            self.backend.rewind(row, guessed.mark)
+
     def move_on(self, row: int, token: int) -> None:
         """Source tokens before this one are translated; the model now sees this one."""
         state = self.rows[row]
@@ -206,5 +297,10 @@ class AgentsDecide:
         return 0
 
     def reset(self, row: int) -> None:
+        guessed = self.guessed[row]
+        if guessed is not None and self.rows[row].has_words(guessed.after + 1):
+            self.visible[row] = guessed.after + 1
+            self._judge(row)
         self.backend.reset(row)
-        self.visible[row], self.memory[row] = 1, {}
+        self.visible[row], self.memory[row], self.guessed[row] = 1, {}, None
+        self.heard[row], self.encoded[row] = [], 0

@@ -199,8 +199,8 @@ class Session:
                 ready.append(row)
         if ready:
             choices = self.decider.choose(ready)
-            for row in ready:
-                self.rows[row].waiting = True  # unless it writes
+            for row in ready:  # unless it writes
+                self.rows[row].waiting = not self.decider.is_ready(row)
             self._write(choices, events)
         return events
 
@@ -211,7 +211,7 @@ class Session:
         if not taken:
             return
         reading = [row for row, _ in taken]
-        self.decider.backend.read(
+        self.decider.read(
             reading, [tokens for _, tokens in taken], [self.rows[row].ended for row in reading]
         )
         for row in reading:

@@ -16,13 +16,25 @@ from simultan.streaming.agents.agreement import Agreement
 from simultan.streaming.agents.align_att import AlignAtt
 from simultan.streaming.agents.ed_att import EDAtt
 from simultan.streaming.agents.hold import Hold
-from simultan.streaming.agents.protocol import READ, WRITE, Agent, Scores, Seen
+from simultan.streaming.agents.protocol import READ, WRITE, Agent, Answer, Guess, Scores, Seen
 from simultan.streaming.agents.static import Static
 from simultan.streaming.agents.wait_if_diff import WaitIfDiff
 from simultan.streaming.agents.wait_if_worse import WaitIfWorse
 from simultan.streaming.agents.wait_k import WaitK
 
-__all__ = ["AGENTS", "READ", "WRITE", "Agent", "Scores", "Seen", "forms", "is_folder", "load_agent"]
+__all__ = [
+    "AGENTS",
+    "READ",
+    "WRITE",
+    "Agent",
+    "Answer",
+    "Guess",
+    "Scores",
+    "Seen",
+    "forms",
+    "is_folder",
+    "load_agent",
+]
 
 AGENTS: dict[str, Any] = {  # name: a dataclass of numbers, or a class with load(folder)
     "agreement": Agreement,

@@ -1,18 +1,32 @@
-"""What an agent is: given what it may see of some rows, it answers READ or WRITE for each."""
+"""What an agent is: given what it may see of some rows, it answers for each READ or WRITE."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["READ", "WRITE", "Agent", "Scores", "Seen"]
+__all__ = ["READ", "WRITE", "Agent", "Answer", "Guess", "Scores", "Seen"]
 
 WRITE, READ = 0, 1  # an answer is the number of words to read before the agent is asked again
+
+
+@dataclass(frozen=True)
+class Guess:
+    """An answer: go on as if the next source word were this one, until it is read.
+
+    What is written then stays, right or wrong. One word is guessed at a time: a second guess
+    means READ.
+    """
+
+    tokens: tuple[int, ...]  # of one source word, or the end of the source
+
+
+Answer = int | Guess
 
 
 @dataclass
@@ -22,6 +36,8 @@ class Scores:
     logits: Tensor  # [R, V] of the next target token; what can never be written is -inf
     hidden: Tensor | None = None  # [R, D] the decoder's state behind them
     attention: Tensor | None = None  # [R, L, H, S] over source tokens, if the agent wants it
+    context: Tensor | None = None  # [R, D] what the last layer's attention has found
+    embed: Callable[[list[int]], Tensor] | None = None  # target tokens as vectors [R, D]
 
     @cached_property
     def log_probs(self) -> Tensor:
@@ -35,6 +51,16 @@ class Scores:
             return self.logits.argmax(-1).tolist()
         tokens: list[int] = self.logits.numpy().argmax(-1).tolist()  # ten times as fast
         return tokens
+
+    @cached_property
+    def best_log_probs(self) -> Tensor:
+        """[R] of the most probable tokens."""
+        return self.logits.amax(-1) - self.logits.logsumexp(-1)
+
+    @cached_property
+    def candidates(self) -> Tensor | None:
+        """[R, D] the most probable tokens as vectors; None: the model does not show them."""
+        return None if self.embed is None else self.embed(self.best)
 
 
 @dataclass
@@ -51,7 +77,9 @@ class Seen:
     memory: list[dict[str, Any]]  # what the agent wants to remember of this row and sentence
     score: Callable[[int], Scores]  # with so many words more than `read`
     lookahead: tuple[int, ...] = ()
-    source_words: Callable[[], list[list[int]]] = list  # the word of each source token
+    source: Callable[[], list[list[int]]] = list  # tokens that the model sees, without a guess
+    source_words: Callable[[], list[list[int]]] = list  # the word that each of them belongs to
+    guessed: list[int] = field(default_factory=list)  # tokens that it sees as a guess, after them
     go_on: Callable[[Sequence[int]], list[int]] = list  # words that the model would write now
 
     @cached_property
@@ -107,8 +135,13 @@ class Agent(Protocol):
         the model would still write if it read nothing more. Not every model can try that."""
         return False
 
-    def decide(self, seen: Seen) -> Sequence[int]:
-        """For each row WRITE, READ, or a larger number of words to read.
+    @property
+    def guesses(self) -> bool:
+        """Whether it may answer Guess: then the model reads no word before the agent does."""
+        return False
+
+    def decide(self, seen: Seen) -> Sequence[Answer]:
+        """For each row WRITE, READ, a larger number of words to read, or a Guess.
 
         Where the source has ended, READ means WRITE.
         """

@@ -1,5 +1,5 @@
 """Backends: offline models behind agents."""
 
-from simultan.streaming.backends.protocol import Backend, OfflineModel
+from simultan.streaming.backends.protocol import Backend, OfflineModel, RewindingBackend
 
-__all__ = ["Backend", "OfflineModel"]
+__all__ = ["Backend", "OfflineModel", "RewindingBackend"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from simultan.data.vocabulary import BOS, EOS
 from simultan.model import TranslationModel
-from simultan.model.state import Written
+from simultan.model.state import Mark, Written
 from simultan.streaming.agents.protocol import Scores
 from simultan.streaming.decoding import THRESHOLD
 
@@ -38,12 +39,24 @@ class Incremental:
         last = [self.last[row] for row in rows]
         step = self.model.step(last, self.state, rows, [THRESHOLD] * len(last), attention=attention)
         step.logits[:, :EOS] = -torch.inf  # padding and begin are never written
-        return Scores(step.logits, step.hidden, step.attention)
+        return Scores(step.logits, step.hidden, step.attention, step.context, self._embed)
+
+    def _embed(self, tokens: list[int]) -> Tensor:
+        return self.model.output.weight.detach()[tokens]
 
     def commit(self, rows: Sequence[int], tokens: Sequence[int]) -> None:
         for row, token in zip(rows, tokens, strict=True):
             self.last[row] = token
         self.state.commit(rows)
+
+    def mark(self, row: int) -> Mark:
+        if self.model.window:  # its caches may have dropped what it would see again
+            raise ValueError("an agent that guesses needs a model without a window")
+        return self.state.mark(row)
+
+    @torch.inference_mode()
+    def rewind(self, row: int, mark: Mark) -> None:
+        self.state.rewind(row, mark)
 
     def reset(self, row: int) -> None:
         self.state.reset(row)

@@ -7,12 +7,12 @@ part of the source, and decode what is written, again for every token.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from simultan.model.policy import Policy
 from simultan.streaming.agents.protocol import Scores
 
-__all__ = ["Backend", "OfflineModel"]
+__all__ = ["Backend", "OfflineModel", "RewindingBackend"]
 
 
 class Backend(Protocol):
@@ -51,6 +51,19 @@ class Backend(Protocol):
     def restore(self, rows: Sequence[int], kept: Any) -> None:
         """Take back what these rows have committed since."""
         raise NotImplementedError
+
+
+@runtime_checkable
+class RewindingBackend(Backend, Protocol):
+    """One that can forget source tokens, for agents that guess."""
+
+    def mark(self, row: int) -> Any:
+        """Where the row stands now."""
+        ...
+
+    def rewind(self, row: int, mark: Any) -> None:
+        """Forget the source tokens that the row has read since; what is written stays."""
+        ...
 
 
 OFFLINE = Policy("offline", learned=False, lookback=None, every_head=False)
