@@ -69,3 +69,11 @@ def test_starter_recipes_make_two_steps(size):
 def test_starter_recipes_say_how_to_start_them(size, step):
     text = (RECIPES / "starter" / size / f"{step}.toml").read_text("utf-8")
     assert f"recipes/starter/{size}/{step}.toml --out runs/{size}/{step}" in text
+
+
+def test_prefix_pairs_are_for_fine_tuning():
+    recipe = config.load(RECIPES / "iwslt15-en-vi/prefixes/offline.toml")
+    whole = config.load(RECIPES / "iwslt15-en-vi/offline.toml")
+    assert (recipe.policy, recipe.model) == (whole.policy, whole.model)  # or weights would not fit
+    assert 0 < recipe.data.prefixes < 1
+    assert recipe.train.init_from == "runs/iwslt15-en-vi/offline/final"

@@ -78,6 +78,7 @@ class DataConfig:
     max_length: Count = 256  # longer training pairs are left out; in tokens, for each side
     length_step: Count = 8  # lengths are padded to a multiple: few shapes, fast compiled code
     shapes: Count = 60  # most batch shapes; more pad less, but a GPU records an update for each
+    prefixes: Share = 0.0  # share of training pairs that are cut to prefixes of both sides
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simultan.config import ConfigError, DataConfig
+from simultan.data.prefixes import Prefixes
 from simultan.data.shapes import Shapes, choose_shapes
 from simultan.data.shards import Corpus
 
@@ -87,11 +88,13 @@ class Batches:
         shuffle: bool = True,
         epochs: int | None = None,
         prefetch: int = 16,
+        prefixes: Prefixes | None = None,
     ) -> None:
         if not 0 <= rank < world:
             raise ValueError(f"process {rank} of {world}")
         self.corpus, self.seed, self.rank, self.world = corpus, seed, rank, world
         self.shuffle, self.epochs, self._prefetch = shuffle, epochs, prefetch
+        self.prefixes = prefixes
         step = max(1, min(config.length_step, config.batch_tokens))
         self._longest = min(config.max_length, config.batch_tokens // step * step)
         self._place = Place()
@@ -217,12 +220,16 @@ class Batches:
         shape, pairs = epoch.batches[number]
         source_lengths, target_lengths = epoch.source_lengths[pairs], epoch.target_lengths[pairs]
         width = int(self.shapes.source[shape]), int(self.shapes.target[shape])
-        return Batch(
-            torch.from_numpy(self.corpus.source.rows(pairs, width[0], epoch.number)),
-            torch.from_numpy(source_lengths),
-            torch.from_numpy(self.corpus.target.rows(pairs, width[1], epoch.number)),
-            torch.from_numpy(target_lengths),
+        parts = (
+            self.corpus.source.rows(pairs, width[0], epoch.number),
+            source_lengths,
+            self.corpus.target.rows(pairs, width[1], epoch.number),
+            target_lengths,
         )
+        if self.prefixes is not None and self.prefixes.share:
+            random = np.random.default_rng([self.seed, epoch.number, number, 0x9E37])
+            parts = self.prefixes.cut(*parts, random)
+        return Batch(*map(torch.from_numpy, parts))
 
 
 def _even(batches: list[tuple[int, Ints]], world: int) -> None:

@@ -25,6 +25,7 @@ from simultan import model as models
 from simultan.config import Config
 from simultan.data.batching import Batch, Batches
 from simultan.data.codec import Codec
+from simultan.data.prefixes import Prefixes
 from simultan.data.shards import Corpus
 from simultan.latency import find_metric
 from simultan.model import TranslationModel
@@ -124,6 +125,7 @@ class Run:
             seed=config.train.seed,
             rank=world.rank,
             world=world.size,
+            prefixes=Prefixes(config.data.prefixes, self.codec),
         )
         newest = folder.newest()
         state: dict[str, Any] = {}
