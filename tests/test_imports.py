@@ -21,6 +21,7 @@ CHAIN = [  # a layer imports itself and the layers below it; siblings do not imp
     ["losses", "model", "layout"],
     ["ops", "latency", "data"],
     ["config", "boxed", "cues", "starter", "memory"],
+    ["hub"],
 ]
 DEPTH = {name: depth for depth, layer in enumerate(CHAIN) for name in layer}
 # what simultan/__init__.py gives away: the only file outside the chain, and no lower than streaming
@@ -34,6 +35,7 @@ OWNERS = {  # module: the only places of ours that may import it
     "pydantic": "server",
     "ray": "contrib",
     "simuleval": "simuleval_agent",
+    "huggingface_hub": "hub",
     "torch.distributed": "train/distributed.py",
 }
 OUTSIDE = {"experiments", "benchmarks", "tests"}

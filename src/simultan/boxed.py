@@ -1,8 +1,10 @@
-"""Models in the box: those that come with the package or a checkout, found by name."""
+"""Models found by name: those that come with the package or a checkout, and those on the hub."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from simultan import hub
 
 __all__ = ["default", "names", "resolve"]
 
@@ -32,7 +34,10 @@ def default() -> str:
 
 
 def resolve(name: str | Path) -> Path:
-    """The folder of a model: the path itself, or the model in the box with this name."""
+    """The folder of a model: the path itself, the model in the box with this name, or one of the
+    hub (`hf:OWNER/NAME`), which is downloaded if need be."""
+    if hub.is_named(name):
+        return hub.fetch(str(name))
     path = Path(name)
     if (path / _MARK).exists():
         return path
