@@ -84,16 +84,15 @@ SCRIPT = [
         ("wait-if-worse:1,1", [("l", 4), ("m", 4)]),
         # two words at a time: k 0.9 > 0.4 wait; at 3 words the next two are the last and the end
         ("wait-if-worse:1,2", [("l", 4), ("m", 4)]),
-        # the last two prefixes: as wait-if-diff:1,1; the last three: l l l of 2, 3 and 4 words,
-        # then k k m and k m m differ, m m m of 4 words and the end
-        ("agreement:2", [("l", 3), ("k", 3)]),
-        ("agreement:3", [("l", 4), ("m", 4)]),
-        ("agreement:1", [("k", 1), ("k", 1), ("k", 4)]),
-        # one word: "k k", so k may be written; two and three words go on with k alone, four with
-        # m k, so m may be written
-        ("hold:1", [("k", 1), ("m", 4)]),
-        # up to three words there are two words to write; with four there are l m k
-        ("hold:2", [("l", 4), ("m", 4)]),
+        # these take prefixes for sentences, with an end: of one word and of two it is "l k", of
+        # three "l m k" or, once k is written, "l k k", of four "l m"
+        ("agreement:2", [("l", 2), ("k", 2)]),
+        ("agreement:3", [("l", 3), ("m", 4)]),
+        ("agreement:1", [("l", 1), ("k", 1), ("k", 3)]),
+        ("agreement:9", [("l", 4), ("m", 4)]),
+        # l of "l k"; two words go on with k alone, three with "m k", so m may be written
+        ("hold:1", [("l", 1), ("m", 3)]),
+        ("hold:2", [("l", 3), ("m", 4)]),  # l of "l m k"
         ("hold:9", [("l", 4), ("m", 4)]),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from simultan.data.vocabulary import EOS
 from simultan.model import TranslationModel
-from simultan.streaming.agents import READ, WRITE, Agent, Guess, Scores, Seen, load_agent
+from simultan.streaming.agents import READ, WRITE, Agent, Guess, Rest, Scores, Seen, load_agent
 from simultan.streaming.backends import Backend, RewindingBackend
 from simultan.streaming.backends.incremental import Incremental
 from simultan.streaming.decoding import THRESHOLD, Decoding
@@ -20,6 +20,7 @@ from simultan.streaming.row import Choice, Row
 __all__ = ["AgentsDecide", "HeadsDecide"]
 
 LONGEST_GUESS = 16  # pieces of a word that is tried out
+END = Guess((EOS,))
 
 
 class HeadsDecide:
@@ -110,7 +111,7 @@ class AgentsDecide:
         """More source tokens. Where an agent guesses, the model reads them one word at a time."""
         for row, new in zip(rows, tokens, strict=True):
             self.heard[row] += new
-        now = [row for row in rows if not self.agents[row].guesses]
+        now = [row for row in rows if not self._adds_words(self.agents[row])]
         self._encode(now, [len(self.heard[row]) for row in now])
 
     def _encode(self, rows: Sequence[int], counts: Sequence[int]) -> None:
@@ -126,6 +127,14 @@ class AgentsDecide:
         )
         for row, count in new:
             self.encoded[row] = count
+
+    def _adds_words(self, agent: Agent) -> bool:
+        """Whether a word that was never said may stand after what the model has read."""
+        return agent.guesses or self._closes(agent)
+
+    def _closes(self, agent: Agent) -> bool:
+        """A model that takes nothing back sees unfinished sentences in its own way."""
+        return agent.closes and self.backend.tries and isinstance(self.backend, RewindingBackend)
 
     def _check(self, agent: Agent, text: str) -> Agent:
         """The agent, unless the model cannot show it what it looks at."""
@@ -165,13 +174,18 @@ class AgentsDecide:
         states = [self.rows[row] for row in rows]
         for row in rows:
             self._judge(row)
+        ended = {row: self.rows[row].ended and self.visible[row] > self.rows[row].words
+                 for row in rows}  # fmt: skip
+        if self._closes(agent):
+            open_ = [row for row in rows if not ended[row] and self.guessed[row] is None]
+            self._guess(dict.fromkeys(open_, END))
         views: dict[int, Scores] = {}
 
         def score(more: int) -> Scores:
             views[more] = self._score(rows, more, agent.wants_attention)
             return views[more]
 
-        def go_on(chosen: Sequence[int]) -> list[int]:
+        def go_on(chosen: Sequence[int]) -> list[Rest]:
             views.clear()  # the next token is to be scored anew
             return self._go_on([rows[i] for i in chosen])
 
@@ -184,27 +198,24 @@ class AgentsDecide:
         seen = Seen(
             read=[self.visible[row] for row in rows],
             written=[state.writer.words for state in states],
-            ended=[
-                state.ended and self.visible[row] > state.words
-                for row, state in zip(rows, states, strict=True)
-            ],
+            ended=list(ended.values()),
             memory=[self.memory[row] for row in rows],
             score=score,
             source_words=source_words,
-            go_on=go_on,
+            go_on=go_on if self.backend.tries else None,
             lookahead=agent.lookahead,
             source=lambda: [self.heard[row][: self._tokens(row)] for row in rows],
             guessed=[self._guessed_tokens(row) for row in rows],
         )
         answers: dict[int, int] = {}
         guesses: dict[int, Guess] = {}
-        for row, answer, ended in zip(rows, agent.decide(seen), seen.ended, strict=True):
+        for row, answer in zip(rows, agent.decide(seen), strict=True):
             if isinstance(answer, Guess):
-                if not ended and answer.tokens and self.guessed[row] is None:
+                if not ended[row] and answer.tokens and self.guessed[row] is None:
                     guesses[row] = answer
                     continue
                 answer = READ
-            answers[row] = WRITE if ended else max(WRITE, answer)
+            answers[row] = WRITE if ended[row] else max(WRITE, answer)
         self._guess(guesses)
         writing = [row for row, words in answers.items() if words == WRITE]
         if 0 in views:
@@ -224,15 +235,17 @@ class AgentsDecide:
         visible = [n + self._guessed_tokens(row) for row, n in zip(rows, visible, strict=True)]
         return self.backend.score(rows, visible, attention)
 
-    def _go_on(self, rows: list[int]) -> list[int]:
-        """How many words each row would write with what its model sees; nothing is kept of it."""
+    def _go_on(self, rows: list[int]) -> list[Rest]:
+        """What each row would write with what its model sees; nothing is kept of it."""
         kept = self.backend.keep(rows)
+        written: dict[int, list[int]] = {row: [] for row in rows}
         words, open_ = dict.fromkeys(rows, 0), dict.fromkeys(rows, 0)  # pieces of an open word
         active = rows
         while active:
             tokens = dict(zip(active, self._score(active, 0).best, strict=True))
             active = [row for row in active if tokens[row] != EOS]
             for row in active:
+                written[row].append(tokens[row])
                 open_[row] += 1
                 if self.rows[row].writer.vocabulary.ends_word(tokens[row]):
                     words[row], open_[row] = words[row] + 1, 0
@@ -245,7 +258,7 @@ class AgentsDecide:
                 and self.rows[row].writer.words + words[row] < 2 * self.visible[row] + 3
             ]  # a session writes no more than that
         self.backend.restore(rows, kept)
-        return [words[row] + bool(open_[row]) for row in rows]
+        return [Rest(written[row], words[row] + bool(open_[row])) for row in rows]
 
     def _tokens(self, row: int, more: int = 0) -> int:
         """The source tokens that the model sees, or would see with so many words more."""
@@ -278,7 +291,7 @@ class AgentsDecide:
             self.guessed[row], self.encoded[row] = None, stop
         else:
             self._take_back(row)
-        if self.on_guess is not None:
+        if self.on_guess is not None and self.agents[row].guesses:
             self.on_guess(row, right)
 
     def _take_back(self, row: int) -> None:

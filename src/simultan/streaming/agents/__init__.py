@@ -16,7 +16,7 @@ from simultan.streaming.agents.agreement import Agreement
 from simultan.streaming.agents.align_att import AlignAtt
 from simultan.streaming.agents.ed_att import EDAtt
 from simultan.streaming.agents.hold import Hold
-from simultan.streaming.agents.protocol import READ, WRITE, Agent, Answer, Guess, Scores, Seen
+from simultan.streaming.agents.protocol import READ, WRITE, Agent, Answer, Guess, Rest, Scores, Seen
 from simultan.streaming.agents.static import Static
 from simultan.streaming.agents.wait_if_diff import WaitIfDiff
 from simultan.streaming.agents.wait_if_worse import WaitIfWorse
@@ -29,6 +29,7 @@ __all__ = [
     "Agent",
     "Answer",
     "Guess",
+    "Rest",
     "Scores",
     "Seen",
     "forms",

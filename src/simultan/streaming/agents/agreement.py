@@ -1,12 +1,13 @@
 """agreement:N: write what the translations of the last N prefixes have in common.
 
-With greedy search that is: write a token while it is the best one with each of the last N
-prefixes, the longest of which is all that was read (local agreement; Liu et al. 2020, Polak et
-al. 2022). All translations begin with what is written.
+The prefixes end with what was read, and their translations begin with what is written (local
+agreement; Liu et al. 2020, Polak et al. 2022). A model that cannot try a translation is asked token
+by token, which is the same with greedy search: write what is best with each of the last N prefixes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simultan.streaming.agents.protocol import READ, WRITE, Agent, Seen
@@ -22,12 +23,43 @@ class Agreement(Agent):
     def lookahead(self) -> tuple[int, ...]:
         return tuple(range(1 - self.prefixes, 0))
 
+    @property
+    def closes(self) -> bool:
+        return True
+
     def decide(self, seen: Seen) -> list[int]:
         missing = [max(0, self.prefixes - read) for read in seen.read]
-        if all(missing):
-            return missing
+        if seen.go_on is None:
+            return missing if all(missing) else self._compare(seen, missing)
+        new = seen.newly_read()
+        for row, rest in zip(new, seen.go_on(new) if new else [], strict=True):
+            memory = seen.memory[row]
+            place = memory.setdefault("place", 0)  # tokens written
+            past = [*memory.get("past", []), (place, rest.tokens)][-self.prefixes :]
+            agreed = common([tokens[place - start :] for start, tokens in past])
+            enough = len(past) == self.prefixes
+            memory.update(past=past, until=place + agreed if enough else place)
+        answers = []
+        for memory, ended in zip(seen.memory, seen.ended, strict=True):
+            write = not ended and memory["place"] < memory["until"]
+            if write:
+                memory["place"] += 1
+            answers.append(WRITE if write else READ)
+        return answers
+
+    def _compare(self, seen: Seen, missing: list[int]) -> list[int]:
         views = zip(seen.scores.best, *(view.best for view in seen.ahead), strict=True)
         return [
             words or (WRITE if len(set(tokens)) == 1 else READ)
             for words, tokens in zip(missing, views, strict=True)
         ]
+
+
+def common(texts: Sequence[Sequence[int]]) -> int:
+    """How many tokens all of these begin with."""
+    count = 0
+    for tokens in zip(*texts, strict=False):
+        if len(set(tokens)) > 1:
+            break
+        count += 1
+    return count

@@ -17,16 +17,15 @@ class Hold(Agent):
     def goes_on(self) -> bool:
         return True
 
+    @property
+    def closes(self) -> bool:
+        return True
+
     def decide(self, seen: Seen) -> list[int]:
-        # a translation is made once for each word that is read
-        new = [
-            row
-            for row, (read, memory) in enumerate(zip(seen.read, seen.memory, strict=True))
-            if memory.get("read") != read and not seen.ended[row]
-        ]
+        assert seen.go_on is not None
+        new = seen.newly_read()
         for row, rest in zip(new, seen.go_on(new) if new else [], strict=True):
-            until = seen.written[row] + rest - self.words
-            seen.memory[row].update(read=seen.read[row], until=until)
+            seen.memory[row]["until"] = seen.written[row] + rest.words - self.words
         return [
             WRITE if written < memory.get("until", 0) else READ
             for written, memory in zip(seen.written, seen.memory, strict=True)

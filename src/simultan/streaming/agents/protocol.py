@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["READ", "WRITE", "Agent", "Answer", "Guess", "Scores", "Seen"]
+__all__ = ["READ", "WRITE", "Agent", "Answer", "Guess", "Rest", "Scores", "Seen"]
 
 WRITE, READ = 0, 1  # an answer is the number of words to read before the agent is asked again
 
@@ -27,6 +27,14 @@ class Guess:
 
 
 Answer = int | Guess
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What the model would still write if it read nothing more, up to its end of sentence."""
+
+    tokens: list[int]
+    words: int
 
 
 @dataclass
@@ -80,7 +88,7 @@ class Seen:
     source: Callable[[], list[list[int]]] = list  # tokens that the model sees, without a guess
     source_words: Callable[[], list[list[int]]] = list  # the word that each of them belongs to
     guessed: list[int] = field(default_factory=list)  # tokens that it sees as a guess, after them
-    go_on: Callable[[Sequence[int]], list[int]] = list  # words that the model would write now
+    go_on: Callable[[Sequence[int]], list[Rest]] | None = None  # of these rows, as numbered here
 
     @cached_property
     def _views(self) -> list[Scores]:
@@ -98,8 +106,17 @@ class Seen:
         """With as many words more as each number in the agent's `lookahead` says."""
         return self._views[1:]
 
+    def newly_read(self) -> list[int]:
+        """Rows that see more than when this was last asked, and not yet the end."""
+        new = []
+        for row, (read, memory) in enumerate(zip(self.read, self.memory, strict=True)):
+            if not self.ended[row] and memory.get("read") != read:
+                memory["read"] = read
+                new.append(row)
+        return new
+
     def attention(self, layer: int = 0) -> Tensor:
-        """[R, W] of the next token over source words, the mean of a layer's heads.
+        """[R, W] of the next token over source words, a guess too, the mean of a layer's heads.
 
         Layers are counted from 1; 0 is the mean of all of them. The agent's `wants_attention`
         must be true.
@@ -108,10 +125,15 @@ class Seen:
         if found is None:
             raise ValueError("this model does not show its attention over the source")
         found = (found[:, layer - 1] if layer else found.mean(1)).mean(1)  # [R, S]
-        words = self.source_words()  # what a row does not see has no weight: word 1 may have it
-        places = [of_row + [1] * (found.shape[1] - len(of_row)) for of_row in words]
-        index = found.new_tensor(places).long() - 1
-        return found.new_zeros(len(found), max(self.read)).scatter_add(1, index, found)
+        guessed = self.guessed or [0] * len(self.read)
+        counts = [read + bool(n) for read, n in zip(self.read, guessed, strict=True)]
+        places = [
+            words + [count] * n
+            for words, count, n in zip(self.source_words(), counts, guessed, strict=True)
+        ]  # what a row does not see has no weight: word 1 may have it
+        padded = [words + [1] * (found.shape[1] - len(words)) for words in places]
+        index = found.new_tensor(padded).long() - 1
+        return found.new_zeros(len(found), max(counts)).scatter_add(1, index, found)
 
 
 class Agent(Protocol):
@@ -131,8 +153,15 @@ class Agent(Protocol):
 
     @property
     def goes_on(self) -> bool:
-        """Whether it uses `Seen.go_on`: of these rows (as the agent counts them), how many words
-        the model would still write if it read nothing more. Not every model can try that."""
+        """Whether it needs `Seen.go_on`, which is None with a model that cannot try."""
+        return False
+
+    @property
+    def closes(self) -> bool:
+        """Whether the model is to take what it sees for a whole sentence, where it can.
+
+        Its translation then comes to an end; that of an unfinished sentence runs ahead.
+        """
         return False
 
     @property
