@@ -3,6 +3,7 @@
     python benchmarks/streaming.py [--only one-row,batch,long-sentence,stream] [--rounds N]
                                    [--words N] [--json FILE]
     python benchmarks/streaming.py --only agreement --text FILE
+    python benchmarks/streaming.py --only agents --model FOLDER --text FILE [--agents "NAME:N ..."]
 
 Two models. One has 6+6 layers, width 512, feed-forward 1024, 4 heads, 8,000 pieces, policy mma-il;
 its weights are random but for what makes the run realistic: heads follow the diagonal, 1 to 3
@@ -13,7 +14,9 @@ heads select by, and writes as many tokens.
 Contestants take turns; figures are medians of the processor time of all their threads, which is
 one thread's: on an idle machine that is the time on the clock, on a busy one it still compares.
 The last lines are the ratios that decide. `agreement` counts the lines of a file that de-en
-translates otherwise, in words or delays, at 16 rows, at one row and word by word.
+translates otherwise, in words or delays, at 16 rows, at one row and word by word. `agents` is the
+cost of a target word under each agent over an offline model, on one row, beside that of the random
+model above whose heads decide; passes are those through the whole decoder.
 """
 
 from __future__ import annotations
@@ -41,8 +44,9 @@ from simultan.data.vocabulary import BOS, EOS, SPECIAL, Vocabulary
 from simultan.model import Transformer
 from simultan.model.attention import split_heads
 from simultan.model.transformer import DecoderLayer, Embedding, sinusoids
+from simultan.streaming.decoding import DEFAULT, Decoding
 from simultan.streaming.session import Session, Write
-from simultan.streaming.translator import Translator
+from simultan.streaming.translator import Translator, load
 
 VOCABULARY = 8_000
 SHAPE = ModelConfig(tie="none", dropout=0.0)  # 6+6 layers, width 512, feed-forward 1024, 4 heads
@@ -53,6 +57,10 @@ WINDOWED = ModelConfig(
 KINDS = ("float32", "int8")
 ROWS = 32
 FIRST = len(SPECIAL)
+AGENTS = (
+    "wait-k:3 static:4,2 wait-if-worse:3,1 wait-if-diff:4,2 agreement:2 hold:3 align-att:2"
+    " ed-att:0.3,2"
+)
 FAST = 0.3  # rates above this tell neighbouring positions apart
 
 
@@ -347,6 +355,12 @@ def random_subject(length: int) -> Subject:
     return Subject("random", config, make_codec(), lambda: diagonal_model(SHAPE, length))
 
 
+def random_translator(length: int) -> Translator:
+    """The random model alone."""
+    config = Config(model=SHAPE, policy=PolicyConfig(name="mma-il"))
+    return Translator(diagonal_model(SHAPE, length).prepare_inference(), config, make_codec())
+
+
 def shipped_subject() -> Subject:
     """The model in the box."""
     folder = boxed.resolve("de-en")
@@ -455,6 +469,29 @@ class Benchmark:
                 differ = sum(a != b for a, b in zip(many, others, strict=True))
                 print(f"  {kind}: {differ} of {len(lines)} differ between 16 rows and {name}")
 
+    def agents(self, folder: str, agents: Sequence[str]) -> None:
+        """Milliseconds and decoder passes a target word of each agent, on one row."""
+        assert self.text is not None, "--text FILE: lines to translate"
+        lines = self.text.read_text(encoding="utf-8").splitlines()
+        ours = load(folder)
+        learned = random_translator(30)
+        texts = [" ".join(words) for words in sentences(len(lines), 24)]
+        runs = {"MMA, heads decide": (learned, texts, DEFAULT)}
+        runs |= {agent: (ours, lines, Decoding.parse(agent)) for agent in agents}
+        for name, (translator, sources, decoding) in runs.items():
+            session = translator.session(decoding, segment=False)
+            words, begin = 0, time.process_time()
+            for source in sources:
+                session.reset()
+                session.push(source)
+                events = session.finish()
+                words += sum(len(e.text.split()) for e in events if isinstance(e, Write))
+            seconds = time.process_time() - begin
+            state = session.decider.backend.state  # type: ignore[union-attr]
+            layers = translator.config.model.decoder_layers
+            self.note(f"{name}, one row", seconds / words * 1e3, "ms/word")
+            self.note(f"{name}, one row", state.evaluations / layers / words, "passes/word")
+
     def stream(self) -> None:
         """A windowed model that never stops: cost of a word, memory and cache at both ends."""
         print(f"a stream of {self.words:,} words (window {WINDOWED.window}, small model)")
@@ -494,7 +531,9 @@ def main() -> None:
     parser.add_argument("--only", default="one-row,batch,long-sentence,stream")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--words", type=int, default=100_000, help="length of the long stream")
-    parser.add_argument("--text", type=Path, help="for agreement: a file of source sentences")
+    parser.add_argument("--text", type=Path, help="agreement, agents: a file of source sentences")
+    parser.add_argument("--model", default="", help="agents: folder of an offline model")
+    parser.add_argument("--agents", default=AGENTS, help="agents: which, between spaces")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -506,6 +545,7 @@ def main() -> None:
         "long-sentence": benchmark.long_sentence,
         "stream": benchmark.stream,
         "agreement": benchmark.agreement,
+        "agents": partial(benchmark.agents, arguments.model, arguments.agents.split()),
     }
     for name in arguments.only.split(","):
         parts[name]()

@@ -279,9 +279,9 @@ class Experiment:
         chosen, inside = record.choose(validated, run.dal_range) if validated else ("final", True)
         folder = candidates[chosen]
         shares = {
-            f"{split}@{label(point)}": Share(place / split, folder, corpus, split, point)
+            f"{split}@{label(point)}": Share(place / split, folder, corpus, split, point, count)
             for point in run.points
-            for split in ("valid", "test")
+            for split, count in (("valid", run.validated), ("test", 0))
         }
         work = Losses(folder, corpus, 20 if self.options.tiny else VALIDATED)
         losses = self.workers.submit(work, self._measures_on())

@@ -69,6 +69,7 @@ class PlannedRun:
     init_parts: tuple[str, ...] = ()  # only weights whose names begin so; empty: all
     points: tuple[Decoding, ...] = (Decoding(),)  # ways to translate with the trained model
     saves: int = 8  # checkpoints in the course of the run
+    validated: int = 0  # sentences of the validation set that are translated; 0: all
     candidates: int = 0  # last checkpoints that may be chosen instead of the averaged model
     dal_range: tuple[float, float] = (0.0, 1e9)  # where the chosen one must lie on validation
     predictions: bool = True  # whether translations of the test set are kept
@@ -131,8 +132,8 @@ def _names(run: PlannedRun) -> set[str]:
 
 
 def label(decoding: Decoding) -> str:
-    """The name of a point: what a plan writes; of the default one, nothing."""
-    return "" if decoding == Decoding() else str(decoding)
+    """The name of a point: what a plan writes, an agent's folder by its name; else nothing."""
+    return "" if decoding == Decoding() else str(decoding).rstrip("/").rpartition("/")[2]
 
 
 def _decoding(text: str) -> Decoding:
@@ -233,6 +234,7 @@ def _expand(entry: Mapping[str, Any], group: Group, folder: Path) -> Iterator[Pl
                 init_parts=tuple(entry.get("init_parts", ())),
                 points=tuple(_decoding(fill(p)) for p in entry.get("points", [""])),
                 saves=entry.get("saves", 8),
+                validated=entry.get("validated", 0),
                 candidates=entry.get("candidates", 0),
                 dal_range=tuple(entry.get("range", (0.0, 1e9))),
                 predictions=entry.get("predictions", True),

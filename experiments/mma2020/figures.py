@@ -72,11 +72,14 @@ Results = dict[str, dict[str, Any]]
 
 def draw_all(plan: Plan, results: Results, published: dict[str, Any], out: Path) -> list[Path]:
     """Every figure; one without a result says so."""
+    import agents  # it draws with what is below
+
     with matplotlib.rc_context(STYLE):
         return [
             *_save(draw_paper(plan, results), out / "part-one"),
             *_save(draw_modern(plan, results, published), out / "part-two"),
             *_save(draw_span(plan, results), out / "attention-span"),
+            *_save(agents.draw(plan, results), out / "agents"),
             *(
                 _save(draw_ablation(plan, results), out / "layers-and-heads")
                 if any(name.startswith("layers") for name in results)

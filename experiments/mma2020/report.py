@@ -14,6 +14,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
+import agents  # noqa: E402
 import figures  # noqa: E402
 import tables  # noqa: E402
 
@@ -53,6 +54,7 @@ def blocks(plan: Plan, results: Results, published: dict[str, Any]) -> dict[str,
         "provenance": tables.provenance(plan, results),
         "published": sources,
         "offline": tables.offline(plan, results),
+        "agents": agents.agents(plan, results),
     }
 
 
