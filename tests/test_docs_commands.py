@@ -40,6 +40,7 @@ NOT_RUN = {  # page: the beginning of commands, and why
         "simultan evaluate runs/toy": "needs a trained model; tests/evaluation/test_curve.py",
     },
     "performance.md": {"": "measures for minutes, and some of it needs a GPU"},
+    "policies.md": {"simultan": "needs a trained model; tests/train/test_train_agent.py"},
     "reproduction.md": {"": "needs a GPU; tests/test_reproduce.py runs the plan with tiny models"},
     "serving.md": {"": "needs a network or runs until it is stopped; tests/server runs it"},
     "simuleval.md": {"simuleval": "needs an environment of its own; test_simuleval_agent.py"},
@@ -163,7 +164,7 @@ def test_verbs_and_options_exist(page: Path) -> None:
     """Also of what stands in a sentence: `simultan train --minutes 30`."""
     code = re.findall(r"```.*?```|`[^`]+`|^    .*$", page.read_text("utf-8"), re.DOTALL | re.M)
     joined = "\n".join(code).replace("\\\n", " ")
-    found = re.findall(r"(?<!from )\bsimultan ([a-z]+)\b(?!=)([^\n`|;&]*)", joined)
+    found = re.findall(r"(?<!from )\bsimultan ([a-z]+(?:-[a-z]+)*)\b(?!=)([^\n`|;&]*)", joined)
     for verb, rest in found:
         assert verb in cli.VERBS, f"{page.name}: simultan {verb}"
         known = {name for parameter in cli.load_verb(verb).params for name in parameter.opts}

@@ -10,7 +10,7 @@ import torch
 from simultan import config, model
 
 RECIPES = Path(__file__).parent.parent / "recipes"
-PATHS = sorted(RECIPES.glob("*/*.toml"))
+PATHS = sorted(p for p in RECIPES.glob("*/*.toml") if p.parent.name != "agents")
 SYSTEMS = {"offline", "wait-k", "mma-h", "mma-il", "milk", "mocha", "hard"}
 
 

@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 __all__ = ["VERBS", "app", "main"]
 
-# verb: what it does. Its function has the same name and lives in verbs/VERB.py.
+# verb: what it does. Its function has the same name, but for dashes, and lives in verbs/VERB.py.
 VERBS = {
     "translate": "Translate words from standard input while they come.",
     "captions": "Translate captions as if they were being spoken.",
@@ -20,6 +20,7 @@ VERBS = {
     "init": "Lay out a folder for a model of your own.",
     "prepare": "Turn parallel text into vocabularies and shards.",
     "train": "Train a model from a recipe.",
+    "train-agent": "Train an agent that decides when to read and write.",
     "evaluate": "Translate a test set, log it and score the log.",
     "score": "Score a log, ours or another system's.",
     "plot": "Draw quality against latency, or one sentence's path.",
@@ -57,7 +58,8 @@ def load_verb(name: str) -> Any:
     from simultan.verbs.parameters import expand
 
     try:
-        verb = getattr(importlib.import_module(f"simultan.verbs.{name}"), name)
+        function = name.replace("-", "_")
+        verb = getattr(importlib.import_module(f"simultan.verbs.{function}"), function)
     except ModuleNotFoundError as error:  # of an optional dependency
         raise ValueError(
             f"simultan {name} needs more packages: pip install -e '.[{name}]' ({error})"

@@ -14,7 +14,7 @@ import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 __all__ = [
     "Bound",
@@ -28,13 +28,16 @@ __all__ = [
     "check_bounds",
     "dump",
     "load",
+    "load_as",
     "parse",
+    "parse_as",
 ]
 
 # The format of a model's config.toml, and the first version of simultan that reads it. Raise both
 # when an older version could no longer read what this one writes.
 FORMAT, NEEDS = 1, "0.2.0"
 
+Recipe = TypeVar("Recipe")
 PolicyName = Literal["hard", "mocha", "milk", "mma-h", "mma-il", "wait-k", "offline"]
 
 
@@ -280,6 +283,11 @@ def _check_format(table: dict[str, Any]) -> None:
 
 def parse(text: str, overrides: Iterable[str] = ()) -> Config:
     """A Config from TOML text and `section.key=value` overrides."""
+    return parse_as(Config, text, overrides)
+
+
+def parse_as(kind: type[Recipe], text: str, overrides: Iterable[str] = ()) -> Recipe:
+    """The same for any dataclass of sections."""
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -298,18 +306,23 @@ def parse(text: str, overrides: Iterable[str] = ()) -> Config:
         if not isinstance(part, dict):
             raise ConfigError(f"[{section}] must be a table")
         part[key.strip()] = value
-    config: Config = _build(Config, table, "")
+    config: Recipe = _build(kind, table, "")
     return config
 
 
 def load(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     """A Config from a recipe file."""
+    return load_as(Config, path, overrides)
+
+
+def load_as(kind: type[Recipe], path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
+    """The same for any dataclass of sections."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such recipe") from error
     try:
-        return parse(text, overrides)
+        return parse_as(kind, text, overrides)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
 
@@ -325,7 +338,7 @@ def _toml(value: Any) -> str:
     return '"none"' if value is None else repr(value)
 
 
-def dump(config: Config) -> str:
+def dump(config: Any) -> str:
     """The whole configuration as TOML; parse(dump(c)) == c."""
     lines = []
     for section in dataclasses.fields(config):

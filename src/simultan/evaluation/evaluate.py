@@ -124,4 +124,5 @@ def _instance(
         reference_tokens=len(codec.encode_target(reference)) - 1,
         token_delays=list(translation.token_delays),
         token_heads=list(translation.token_heads) or None,
+        guesses=translation.guesses or None,
     )

@@ -38,6 +38,7 @@ class Instance:
     reference_tokens: int | None = None  # how many
     token_delays: list[float] | None = None  # source pieces read before each target piece
     token_heads: list[list[list[int]]] | None = None  # [T, L, H] source piece of each head, from 1
+    guesses: list[bool] | None = None  # of an agent that guesses: whether each guess was right
 
 
 _REQUIRED = ("index", "prediction", "delays")

@@ -55,6 +55,8 @@ class Scores:
     chrf_signature: str | None
     comet: float | None = None  # of `simultan score --comet`
     comet_model: str | None = None
+    guesses: float | None = None  # source words that an agent guessed, per sentence
+    guesses_right: float | None = None  # share of them
 
     def flat(self) -> dict[str, Any]:
         """All values by name, as in scores.json, where each latency metric is a key."""
@@ -93,6 +95,7 @@ def score(
         )
     written = [i for i in instances if i.delays]
     with_heads = [i for i in instances if i.token_heads]
+    guesses = [right for i in instances for right in i.guesses or []]
     spans = [
         latency.average_attention_span(
             torch.tensor(i.token_heads, dtype=torch.float64).permute(1, 2, 0),
@@ -113,6 +116,8 @@ def score(
         seconds_per_source_word=_ratio(seconds, source_words),
         seconds_per_target_word=_ratio(seconds, sum(len(i.delays) for i in instances)),
         latency=_latencies(written, latency_unit, language),
+        guesses=len(guesses) / len(instances) if guesses else None,
+        guesses_right=_ratio(sum(guesses), len(guesses)),
         **measured,
     )
 

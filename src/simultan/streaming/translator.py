@@ -15,6 +15,7 @@ from simultan.data.codec import Codec
 from simultan.data.words import join_words
 from simultan.model import TranslationModel
 from simultan.streaming.backends import OfflineModel
+from simultan.streaming.deciders import AgentsDecide
 from simultan.streaming.decoding import DEFAULT, Decoding
 from simultan.streaming.lags import UNMEASURED, Lags
 from simultan.streaming.row import Choice
@@ -34,6 +35,7 @@ class Translation:
     tokens: list[int] = field(default_factory=list)  # target pieces, without end-of-sequence
     token_delays: list[int] = field(default_factory=list)  # source pieces read, for each piece
     token_heads: list[list[list[int]]] = field(default_factory=list)  # [T, L, H] pieces, from 1
+    guesses: list[bool] = field(default_factory=list)  # of an agent: whether each was right
 
     @property
     def text(self) -> str:
@@ -121,7 +123,12 @@ class Translator:
             session.push(sentences[sentence_of[row]], row)
             session.close(row)
 
+        def judge(row: int, right: bool) -> None:
+            results[sentence_of[row]].guesses.append(right)
+
         session.on_token = note
+        if isinstance(session.decider, AgentsDecide):
+            session.decider.on_guess = judge
         for row in range(rows):
             take(row)
         active = rows

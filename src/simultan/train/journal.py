@@ -38,9 +38,14 @@ class Journal:
     """Open for the time of a run; opening drops what a killed run noted after its checkpoint."""
 
     def __init__(
-        self, folder: RunFolder, config: TrainConfig, update: int, tensorboard: bool = True
+        self,
+        folder: RunFolder,
+        config: TrainConfig,
+        update: int,
+        tensorboard: bool = True,
+        terms: Mapping[str, str] = TERMS,
     ) -> None:
-        self.config = config
+        self.config, self.terms = config, terms
         self.records = _kept(folder.metrics, update)
         self._file = folder.metrics.open("a", encoding="utf-8")
         self.console = Voice(stderr=True)
@@ -110,7 +115,7 @@ class Journal:
 
     def _show(self, kind: str, update: int, values: Mapping[str, float]) -> None:
         if kind == "train":
-            parts = [f"{name} {values[name]:{form}}" for name, form in TERMS.items()]
+            parts = [f"{name} {values[name]:{form}}" for name, form in self.terms.items()]
             parts.append(f"{values['tokens_per_second']:,.0f} tokens/s")
             terms = "  ".join(
                 part.replace("_average", "").replace("latency_var", "var") for part in parts

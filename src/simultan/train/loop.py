@@ -37,7 +37,7 @@ from simultan.train.journal import Journal
 from simultan.train.step import NEVER, StepPool
 from simultan.train.validation import evaluate_model
 
-__all__ = ["NonFiniteLossError", "Outcome", "Validate", "fit"]
+__all__ = ["NonFiniteLossError", "Outcome", "Validate", "fit", "seed", "termination"]
 
 Validate = Callable[[TranslationModel, Config, Codec], Mapping[str, float]]
 
@@ -81,7 +81,7 @@ def fit(
     folder = RunFolder(Path(out))
     if compiled is not None:
         artifacts.load(compiled)
-    with World.open(device) as world, _termination() as terminated:
+    with World.open(device) as world, termination() as terminated:
         if not overwrite:
             folder.check(config)
         world.wait()  # everyone has looked before anyone writes
@@ -337,7 +337,7 @@ def seed(number: int, update: int, rank: int) -> None:
 
 
 @contextlib.contextmanager
-def _termination() -> Iterator[Callable[[], bool]]:
+def termination() -> Iterator[Callable[[], bool]]:
     """Whether SIGTERM came, instead of dying of it; a second one kills as usual."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():

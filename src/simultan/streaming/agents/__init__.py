@@ -6,6 +6,7 @@ An agent is named with its numbers, such as "wait-k:3", or by the folder that ho
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import re
 import tomllib
 from dataclasses import MISSING, Field
@@ -47,6 +48,7 @@ AGENTS: dict[str, Any] = {  # name: a dataclass of numbers, or a class with load
     "wait-if-worse": WaitIfWorse,
     "wait-k": WaitK,
 }
+TRAINED = {"predict": "Predict", "reinforced": "Reinforced"}  # classes with weights, by file
 
 
 def forms() -> list[str]:
@@ -72,9 +74,9 @@ def is_folder(text: str) -> bool:
 
 
 def load_agent(text: str) -> Agent:
-    """The agent of "NAME:NUMBERS" or of a folder."""
+    """The agent of "NAME:NUMBERS", of a folder, or of a folder with a threshold: "DIR/NAME:0.3"."""
     if is_folder(text):
-        return _from_folder(Path(text))
+        return _from_folder(text)
     name, _, rest = text.partition(":")
     expected = _numbers(name)
     texts = rest.split(",") if rest else []
@@ -106,14 +108,25 @@ def _number(field: Field[Any], text: str) -> float | None:
     return int(text) if re.fullmatch("[0-9]+", text) and int(text) else None
 
 
-def _from_folder(folder: Path) -> Agent:
+def _from_folder(text: str) -> Agent:
     """agent.toml names the kind of agent, whose class loads the rest."""
+    found = re.fullmatch(r"(.+):(0?\.[0-9]+)", text)
+    folder = Path(found[1] if found else text)
     path = folder / "agent.toml"
     if not path.is_file():
         raise FileNotFoundError(f"{folder} is not an agent's folder: it has no agent.toml")
     name = str(tomllib.loads(path.read_text(encoding="utf-8")).get("name"))
-    kind = AGENTS.get(name)
+    kind = _trained(name) if name in TRAINED else AGENTS.get(name)
     if kind is None or not hasattr(kind, "load"):
         raise ValueError(f"{path}: no agent with weights is called {name!r}")
     agent: Agent = kind.load(folder)
+    if found:
+        if not hasattr(agent, "threshold"):
+            raise ValueError(f"{text}: {name} has no threshold; write the folder alone")
+        agent.threshold = float(found[2])
     return agent
+
+
+def _trained(name: str) -> Any:
+    """The class of an agent with weights: only who uses one needs PyTorch for it."""
+    return getattr(importlib.import_module(f"simultan.streaming.agents.{name}"), TRAINED[name])

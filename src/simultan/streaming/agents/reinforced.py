@@ -1,0 +1,124 @@
+"""An agent trained by reinforcement: a recurrent policy over what the decoder is about to write.
+
+    o_t = [decoder's state; attention's context; candidate; a few numbers]
+    h_t = GRU(o_t, h_{t-1}),  pi(a | h_t) = softmax(W h_t)
+Gu et al. 2017; the numbers (how sure the model is, and how far behind) are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from simultan.data.vocabulary import EOS
+from simultan.streaming.agents.protocol import READ, WRITE, Agent, Answer, Seen
+
+__all__ = ["Policy", "Reinforced", "observe", "read_folder"]
+
+NUMBERS = 6  # of an observation, after its three vectors
+
+
+class Policy(nn.Module):
+    """Observations in, a score of each action out."""
+
+    def __init__(self, observed: int, width: int, actions: int) -> None:
+        super().__init__()
+        self.inputs = nn.Linear(observed, width)
+        self.memory = nn.GRU(width, width, batch_first=True)
+        self.actions = nn.Linear(width, actions)
+        nn.init.zeros_(self.actions.weight)  # at first, all actions are alike
+        nn.init.zeros_(self.actions.bias)
+
+    def forward(self, observed: Tensor, states: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """[B, T, O] and the states [B, W] before -> scores [B, T, A] and states [B, T, W]."""
+        before = None if states is None else states[None]
+        after, _ = self.memory(torch.tanh(self.inputs(observed)), before)
+        return self.actions(after), after
+
+
+def observe(seen: Seen) -> Tensor:
+    """[R, 3 D + NUMBERS] what the policy sees of each row."""
+    scores = seen.scores
+    if scores.hidden is None or scores.context is None or scores.candidates is None:
+        raise ValueError("a trained agent looks into the decoder: this model does not show it")
+    vectors = [
+        F.layer_norm(part.float(), part.shape[-1:])
+        for part in (scores.hidden, scores.context, scores.candidates)
+    ]
+    counts = [
+        (float(token == EOS), (read - written) / 8, read / 32, written / 32, float(guessed > 0))
+        for token, read, written, guessed in zip(
+            scores.best, seen.read, seen.written, seen.guessed, strict=True
+        )
+    ]
+    sure = scores.best_log_probs.float()[:, None]
+    return torch.cat([*vectors, sure, sure.new_tensor(counts)], 1)
+
+
+class Reinforced(Agent):
+    """The same weights for all rows; each remembers the policy's state."""
+
+    kinds = 2  # of actions: WRITE, READ
+
+    threshold: float | None = None  # write where the policy finds that more probable than this
+
+    def __init__(self, policy: Policy, origin: str = "this agent") -> None:
+        self.policy, self.origin = policy, origin
+
+    @classmethod
+    def load(cls, folder: Path) -> Reinforced:
+        return cls(make_policy(read_folder(folder), cls.kinds), str(folder))
+
+    def decide(self, seen: Seen) -> Sequence[Answer]:
+        return [READ if action else WRITE for action in self.choose(seen, observe(seen))]
+
+    def choose(self, seen: Seen, observed: Tensor) -> list[int]:
+        """The numbers of the actions."""
+        return self.pick(seen, observed, self.score(seen, observed))
+
+    def score(self, seen: Seen, observed: Tensor) -> Tensor:
+        """[R, A] of the actions; the policy remembers what it has seen."""
+        if observed.shape[1] != self.policy.inputs.in_features:
+            raise ValueError(
+                f"{self.origin} was trained with a model of another width: train one with this"
+            )
+        if self.policy.actions.weight.device != observed.device:
+            self.policy.to(observed.device)
+        width = self.policy.memory.hidden_size
+        none = observed.new_zeros(width)
+        states = torch.stack([memory.get("policy", none) for memory in seen.memory])
+        scores, after = self.policy(observed[:, None], states)
+        for memory, state in zip(seen.memory, after[:, 0], strict=True):
+            memory["policy"] = state
+        found: Tensor = scores[:, 0]
+        return found
+
+    def pick(self, seen: Seen, observed: Tensor, scores: Tensor) -> list[int]:
+        """Live, the best action, or WRITE above a threshold; a trainer draws one."""
+        best: list[int] = scores.argmax(1).tolist()
+        if self.threshold is None:
+            return best
+        writes = (scores.softmax(1)[:, 0] > self.threshold).tolist()
+        others: list[int] = (scores[:, 1:].argmax(1) + 1).tolist()
+        return [0 if write else other for write, other in zip(writes, others, strict=True)]
+
+
+def read_folder(folder: Path) -> dict[str, Tensor]:
+    """The weights of a trained agent."""
+    path = folder / "weights.safetensors"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: not there; `simultan train-agent` has not saved any yet")
+    return load_file(path)
+
+
+def make_policy(weights: Mapping[str, Tensor], actions: int) -> Policy:
+    """The policy of a folder."""
+    part = {k.removeprefix("policy."): v for k, v in weights.items() if k.startswith("policy.")}
+    policy = Policy(part["inputs.weight"].shape[1], part["inputs.weight"].shape[0], actions)
+    policy.load_state_dict(part)
+    return policy.eval()

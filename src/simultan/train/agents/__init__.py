@@ -1,0 +1,1 @@
+"""Agents that are trained by reinforcement over a frozen offline model."""

@@ -1,0 +1,317 @@
+"""fit_agent(): REINFORCE with a learned baseline, over a frozen offline model.
+
+    grad J = mean over actions of (R_t - b_t) / sigma  grad log pi(a_t | h_t),  R_t = sum_{k>=t} r_k
+b_t is the mean return of the sentence's other episodes and what a small network adds to it; sigma
+is a running mean. Every update is a pure function of its number and of the weights before it, so
+that a resumed run equals an unbroken one.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from simultan import config as configuration
+from simultan.config import ConfigError, TrainConfig
+from simultan.data.codec import Codec
+from simultan.data.shards import Corpus
+from simultan.model import TranslationModel
+from simultan.streaming.agents.predict import GUESS
+from simultan.streaming.agents.reinforced import NUMBERS, Policy, Reinforced
+from simultan.streaming.translator import Translator
+from simultan.train.agents.episodes import (
+    DrawingPredict,
+    DrawingReinforced,
+    Played,
+    Sentences,
+    play,
+)
+from simultan.train.agents.language import SourceTrainer, make_source_model
+from simultan.train.agents.recipe import AgentRecipe
+from simultan.train.agents.reward import measure, rewards
+from simultan.train.folder import RunFolder
+from simultan.train.journal import Journal
+from simultan.train.loop import Outcome, seed, termination
+
+__all__ = ["fit_agent"]
+
+TERMS = {"reward": ".3f", "BLEU": ".1f", "AP": ".3f", "AL": ".2f", "entropy": ".2f"}
+STATE, WEIGHTS, RECIPE = "trainer.pt", "weights.safetensors", "agent.toml"
+
+
+def fit_agent(
+    recipe: AgentRecipe,
+    translator: Translator,
+    out: str | Path,
+    overwrite: bool = False,
+    tensorboard: bool = True,
+    stop: Callable[[], bool] | None = None,
+) -> Outcome:
+    """Train an agent into a folder; goes on where a run with the same recipe stopped."""
+    model = translator.model
+    if not isinstance(model, TranslationModel) or model.policy.name != "offline":
+        raise ValueError("an agent is trained over an offline model of simultan")
+    folder = Path(out)
+    _open_folder(folder, recipe, overwrite)
+    with termination() as terminated:
+        run = Run(recipe, translator, model, folder, tensorboard)
+        with run.journal:
+            finished = run.train(lambda: terminated() or (stop is not None and stop()))
+    return Outcome(run.update, finished, folder)
+
+
+def _open_folder(folder: Path, recipe: AgentRecipe, overwrite: bool) -> None:
+    """Refuse to go on with another agent; write agent.toml."""
+    path, text = folder / RECIPE, f'name = "{recipe.agent.name}"\n\n{configuration.dump(recipe)}'
+    if overwrite and path.exists():
+        for name in (RECIPE, STATE, WEIGHTS, "metrics.jsonl"):
+            (folder / name).unlink(missing_ok=True)
+    if path.exists() and (folder / STATE).exists():
+        if path.read_text("utf-8") != text:
+            raise ConfigError(
+                f"{folder} holds an agent with another recipe: choose another --out, or"
+                " --overwrite to remove it and start anew"
+            )
+    elif not path.exists() and folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} is neither empty nor an agent: choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+
+
+class Baseline(nn.Module):
+    """What is to be expected from a state, beyond what other episodes of the sentence brought."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width + 1, 64)
+        self.outer = nn.Linear(64, 1)
+        nn.init.zeros_(self.outer.weight)
+        nn.init.zeros_(self.outer.bias)
+
+    def forward(self, states: Tensor, others: Tensor) -> Tensor:
+        """[B, T, W], [B] -> [B, T]"""
+        expected = others[:, None, None].expand(-1, states.shape[1], 1)
+        inner = torch.relu(self.inner(torch.cat([states, expected], -1)))
+        return (self.outer(inner) + expected).squeeze(-1)
+
+
+class Run:
+    """The state of a run between updates."""
+
+    def __init__(
+        self,
+        recipe: AgentRecipe,
+        translator: Translator,
+        model: TranslationModel,
+        folder: Path,
+        tensorboard: bool,
+    ) -> None:
+        self.recipe, self.translator, self.folder = recipe, translator, folder
+        self.device = model.output.weight.device
+        corpus = Corpus(recipe.data.folder)
+        codec, own = translator.codec, Codec.load(recipe.data.folder)
+        if any(
+            getattr(codec, side).pieces != getattr(own, side).pieces
+            for side in ("source_vocabulary", "target_vocabulary")
+        ):
+            raise ValueError(f"{recipe.data.folder}: its vocabularies are not those of the model")
+        self.sentences = Sentences(corpus, codec, recipe.data.max_length)
+        train, name = recipe.train, recipe.agent.name
+        seed(train.seed, 0, 0)
+        predicts = name == "predict"
+        observed = 3 * model.output.in_features + NUMBERS + predicts
+        policy = Policy(observed, recipe.agent.width, 2 + predicts).to(self.device)
+        self.policy, self.baseline = policy, Baseline(recipe.agent.width).to(self.device)
+        parameters = [*policy.parameters(), *self.baseline.parameters()]
+        self.optimizer = torch.optim.Adam(parameters, lr=train.lr)
+        self.variance = 0.0  # of advantages, a running mean
+        self.update = 0
+        self.agent: Reinforced
+        self.source: SourceTrainer | None = None
+        if predicts:
+            source = make_source_model(translator.codec, recipe.source.width).to(self.device)
+            self.source = SourceTrainer(source, recipe.source, self.sentences, train.seed)
+            self.agent = DrawingPredict(policy, source)
+        else:
+            self.agent = DrawingReinforced(policy)
+        if (folder / STATE).exists():
+            self._restore(torch.load(folder / STATE, map_location=self.device, weights_only=True))
+        rows = train.sentences * train.samples
+        self.session = translator.session(rows=rows, segment=False)
+        settings = TrainConfig(updates=train.updates)
+        self.journal = Journal(RunFolder(folder), settings, self.update, tensorboard, TERMS)
+        self._since, self._actions = time.perf_counter(), 0
+
+    def train(self, terminated: Callable[[], bool]) -> bool:
+        """Update until the end (True) or until told to stop."""
+        settings = self.recipe.train
+        if self.source is not None and not self._teach_source(terminated):
+            return False
+        if self.update:
+            self.journal.say(f"{self.folder}: continues at update {self.update}")
+        notes: list[dict[str, float]] = []
+        while self.update < settings.updates:
+            self.update += 1
+            seed(settings.seed, self.update, 0)
+            notes.append(self._step())
+            last = self.update == settings.updates
+            if last or self.update % settings.log_every == 0:
+                self._log(notes)
+                notes = []
+            stopping = terminated()
+            if last or stopping or self.update % settings.save_every == 0:
+                self._save()
+            if settings.validate_every and self.update % settings.validate_every == 0:
+                self._validate()
+            if stopping and not last:
+                return False
+        return True
+
+    def _teach_source(self, terminated: Callable[[], bool]) -> bool:
+        """The language model learns before the first episode; False: told to stop."""
+        assert self.source is not None
+        total, every = self.recipe.source.updates, self.recipe.train.log_every
+        notes: list[dict[str, float]] = []
+        while self.source.update < total:
+            notes.append(self.source.step())
+            done = self.source.update
+            if done % every == 0 or done == total:
+                values = {k: statistics.fmean(n[k] for n in notes) for k in notes[0]}
+                self.journal.note("source", self.update, {"source_update": done, **values})
+                notes = []
+            stopping = terminated()
+            if stopping or done == total or done % self.recipe.train.save_every == 0:
+                self._save()
+            if stopping and done < total:
+                return False
+        return True
+
+    def _step(self) -> dict[str, float]:
+        """Play a batch of episodes, and learn from it."""
+        settings = self.recipe.train
+        generator = torch.Generator().manual_seed(torch.initial_seed() % 2**63)
+        numbers = self.sentences.draw(settings.sentences, generator)
+        sentences = [self.sentences[n] for n in numbers for _ in range(settings.samples)]
+        played = play(self.session, self.agent, sentences)
+        earned = [rewards(p.episode, self.recipe.reward) for p in played]
+        found = self._learn(played, earned)
+        self._actions += sum(map(len, earned))
+        return found | measure([p.episode for p in played], earned, self.source is not None)
+
+    def _learn(self, played: list[Played], earned: list[list[float]]) -> dict[str, float]:
+        settings, device = self.recipe.train, self.device
+        left = 1 - (self.update - 1) / settings.updates
+        observed = pad_sequence([torch.stack(p.observed) for p in played], batch_first=True)
+        returns = _padded([_returns(rewards) for rewards in earned], device)
+        actions = _padded([p.episode.actions for p in played], device).long()
+        free = _padded([p.episode.free for p in played], device)
+        total = torch.tensor([sum(rewards) for rewards in earned], device=device)
+        groups = total.view(-1, settings.samples)
+        others = (groups.sum(1, keepdim=True) - groups) / (settings.samples - 1)
+        scores, states = self.policy(observed.clone())
+        if self.recipe.agent.name == "predict":  # as the agent does
+            guessed = _padded([p.episode.guessed for p in played], device).bool()
+            taken = torch.zeros_like(scores, dtype=torch.bool)
+            taken[..., GUESS] = guessed
+            scores = scores.masked_fill(taken, -1e9)
+        expected = self.baseline(states.detach(), others.flatten())
+        count = free.sum().clamp(min=1)
+        gap = returns - expected
+        square = (gap.detach() ** 2 * free).sum() / count
+        self.variance = (
+            0.9 * self.variance + 0.1 * float(square) if self.variance else float(square)
+        )
+        advantage = gap.detach() / (self.variance**0.5 + 1e-6)
+        log_p = scores.log_softmax(-1)
+        chosen = log_p.gather(-1, actions[..., None]).squeeze(-1)
+        entropy = -((log_p.exp() * log_p).sum(-1) * free).sum() / count
+        loss = -(advantage * chosen * free).sum() / count - settings.entropy * left * entropy
+        loss = loss + (gap**2 * free).sum() / count / (self.variance + 1e-6)
+        for group in self.optimizer.param_groups:
+            group["lr"] = settings.lr * left
+        self.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.policy.parameters(), settings.clip)
+        self.optimizer.step()
+        return {"entropy": float(entropy.detach()), "baseline_error": float(square) ** 0.5}
+
+    def _log(self, notes: list[dict[str, float]]) -> None:
+        now = time.perf_counter()
+        values = {name: statistics.fmean(note[name] for note in notes) for name in notes[0]}
+        values["tokens_per_second"] = self._actions / (now - self._since)
+        self._since, self._actions = now, 0
+        self.journal.note("train", self.update, values)
+
+    def _validate(self) -> None:
+        """Quality and latency on the validation set, as the agent decides live."""
+        from simultan.evaluation.evaluate import evaluate
+
+        if self.journal.validated(self.update):
+            return
+        codec = self.translator.codec
+        sources, references = Corpus(self.recipe.data.folder, "valid").text()
+        every = max(1, len(sources) // self.recipe.train.validate_sentences)
+        scores = evaluate(
+            self.translator,
+            sources[::every],
+            references[::every],
+            decoding=f"agent={self.folder.absolute()}",
+            rows=256 if self.device.type == "cuda" else 32,
+            tokenized=codec.pipeline.name == "words",
+        )
+        values = {"BLEU": scores.bleu, "length_ratio": scores.length_ratio}
+        values |= {name.upper(): value for name, value in scores.latency.items()}
+        values |= {"guesses": scores.guesses, "guesses_right": scores.guesses_right}
+        found = {name: value for name, value in values.items() if value is not None}
+        self.journal.note("valid", self.update, found)
+
+    def _save(self) -> None:
+        """The agent and, to resume, the trainer: each file in one step."""
+        weights = {f"policy.{k}": v for k, v in self.policy.state_dict().items()}
+        state: dict[str, Any] = {
+            "update": self.update,
+            "variance": self.variance,
+            "policy": self.policy.state_dict(),
+            "baseline": self.baseline.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+        if self.source is not None:
+            weights |= {f"source.{k}": v for k, v in self.source.model.state_dict().items()}
+            state["source"] = self.source.state()
+        weights = {k: v.detach().cpu().contiguous() for k, v in weights.items()}
+        partial = self.folder / "saving.partial"
+        save_file(weights, partial)
+        partial.chmod(0o644)  # safetensors writes it for us alone
+        partial.replace(self.folder / WEIGHTS)
+        torch.save(state, partial)
+        partial.replace(self.folder / STATE)
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.update, self.variance = state["update"], state["variance"]
+        self.policy.load_state_dict(state["policy"])
+        self.baseline.load_state_dict(state["baseline"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.source is not None:
+            self.source.restore(state["source"])
+
+
+def _returns(rewards: list[float]) -> list[float]:
+    """The sum of each reward and those after it."""
+    found, total = [], 0.0
+    for reward in reversed(rewards):
+        total += reward
+        found.append(total)
+    return found[::-1]
+
+
+def _padded(rows: list[Any], device: torch.device) -> Tensor:
+    tensors = [torch.tensor(row, dtype=torch.float32) for row in rows]
+    return pad_sequence(tensors, batch_first=True).to(device)

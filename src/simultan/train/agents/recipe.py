@@ -1,0 +1,81 @@
+"""The recipe of an agent: what it is rewarded for, and how it is trained."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from simultan.config import Amount, Bound, Count, CountOrNone, Share, check_bounds
+
+__all__ = ["AgentRecipe"]
+
+
+@dataclass(frozen=True)
+class DataPart:
+    """The prepared corpus whose training sentences are played."""
+
+    folder: str = ""  # what `simultan prepare` wrote, with the model's vocabularies
+    max_length: Count = 60  # longer sentences are left out; in tokens, for each side
+
+
+@dataclass(frozen=True)
+class AgentPart:
+    """The agent."""
+
+    name: Literal["reinforced", "predict"] = "reinforced"
+    width: Count = 128  # of the policy's memory
+
+
+@dataclass(frozen=True)
+class RewardPart:
+    """r_t = BLEU gained + delay; see reward.py."""
+
+    average_proportion: Share = 0.7  # a sentence may read this share of its source on average
+    average_proportion_weight: Amount = 1.0  # what exceeding it costs
+    consecutive_wait: Count = 8  # words to read in a row that are free
+    consecutive_wait_weight: Amount = 0.025  # what one more costs
+    guess: Amount = 0.5  # predict: what counts more of the BLEU gained with a guess in view
+
+
+@dataclass(frozen=True)
+class TrainPart:
+    """REINFORCE with a learned baseline."""
+
+    updates: Count = 400
+    sentences: Count = 16  # of each update
+    samples: Annotated[int, Bound(2)] = 4  # episodes of each sentence
+    lr: Amount = 1e-3  # it falls to 0 at the last update
+    entropy: Amount = 0.02  # what undecided policies are given; falls to 0, too
+    clip: Amount = 1.0  # largest norm of the gradients
+    seed: int = 1
+    log_every: Count = 10
+    save_every: Count = 50
+    validate_every: CountOrNone = 0  # updates between two validations; 0: never
+    validate_sentences: Count = 200
+
+
+@dataclass(frozen=True)
+class SourcePart:
+    """predict: the language model of the source that guesses."""
+
+    width: Count = 192
+    updates: CountOrNone = 600  # before the first episode
+    sentences: Count = 128  # of each of them
+    positions: Count = 1024  # of these sentences, at most so many are predicted
+    lr: Amount = 3e-3  # it falls to 0
+
+
+@dataclass(frozen=True)
+class AgentRecipe:
+    """A whole run."""
+
+    data: DataPart = field(default_factory=DataPart)
+    agent: AgentPart = field(default_factory=AgentPart)
+    reward: RewardPart = field(default_factory=RewardPart)
+    train: TrainPart = field(default_factory=TrainPart)
+    source: SourcePart = field(default_factory=SourcePart)
+
+    def __post_init__(self) -> None:
+        for section in dataclasses.fields(self):
+            check_bounds(getattr(self, section.name), f"{section.name}.")

@@ -1,0 +1,44 @@
+"""simultan train-agent: an agent learns when an offline model reads and writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simultan.verbs.options import Machine
+
+__all__ = ["train_agent"]
+
+
+def train_agent(
+    recipe: Annotated[Path, "Recipe of the agent, such as recipes/agents/reinforced.toml."],
+    *,
+    model: Annotated[str, "Folder of the offline model; it stays as it is.", "<FOLDER>"],
+    out: Annotated[Path, "Folder for the agent. An unfinished run there is continued.", "<FOLDER>"],
+    changes: Annotated[
+        tuple[str, ...],
+        "Change the recipe; can be repeated.",
+        "--set",
+        "<SECTION.KEY=VALUE>",
+    ] = (),
+    overwrite: Annotated[bool, "Remove an agent in that folder first."] = False,
+    machine: Machine = Machine(),
+) -> None:
+    """Train an agent by reinforcement over an offline model.
+
+    \b
+    simultan train-agent RECIPE.toml --model MODEL --out runs/early
+    simultan evaluate MODEL ... --agent runs/early
+    """
+    from simultan import config
+    from simultan.train.agents.loop import fit_agent
+    from simultan.train.agents.recipe import AgentRecipe
+
+    settings = config.load_as(AgentRecipe, recipe, changes)
+    outcome = fit_agent(settings, machine.load(model), out, overwrite)
+    if not outcome.finished:
+        typer.echo(f"stopped at update {outcome.update}; the same command continues", err=True)
+        raise typer.Exit(143)
+    typer.echo(outcome.folder)
