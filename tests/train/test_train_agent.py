@@ -208,7 +208,8 @@ def test_it_needs_an_offline_model_and_a_folder_of_its_own(corpus: Path, tmp_pat
 
 
 def test_recipes_of_agents_are_read() -> None:
-    paths = sorted((Path(__file__).parents[2] / "recipes" / "agents").glob("*.toml"))
+    folder = Path(__file__).parents[2] / "recipes" / "agents"
+    paths = [path for path in sorted(folder.glob("*.toml")) if path.stem != "imitation"]
     assert {path.stem for path in paths} >= {"reinforced", "predict"}
     for path in paths:
         assert config.load_as(AgentRecipe, path).agent.name == path.stem.partition("-")[0]

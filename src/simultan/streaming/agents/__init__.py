@@ -48,7 +48,7 @@ AGENTS: dict[str, Any] = {  # name: a dataclass of numbers, or a class with load
     "wait-if-worse": WaitIfWorse,
     "wait-k": WaitK,
 }
-TRAINED = {"predict": "Predict", "reinforced": "Reinforced"}  # classes with weights, by file
+TRAINED = {"imitation": "Imitation", "predict": "Predict", "reinforced": "Reinforced"}  # by file
 
 
 def forms() -> list[str]:

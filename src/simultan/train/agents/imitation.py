@@ -1,0 +1,272 @@
+"""Trains an agent that imitates an oracle, which knows the translation of the whole sentence.
+
+The oracle commits the model's next token where it is the next one of that translation, guesses
+where a guess makes it so, and waits otherwise. Now and then it waits although it need not, so that
+the classifier sees what lies off its way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from simultan import config as configuration
+from simultan.config import Amount, Count, Share, check_bounds
+from simultan.data.codec import Codec
+from simultan.data.shards import Corpus
+from simultan.data.vocabulary import EOS, Vocabulary
+from simultan.data.writer import WordWriter
+from simultan.model import TranslationModel
+from simultan.streaming.agents.guesser import Guesser, Word
+from simultan.streaming.agents.imitation import (
+    COMMIT,
+    NAMES,
+    WAIT,
+    Classifier,
+    Imitation,
+    look,
+    note,
+)  # fmt: skip
+from simultan.streaming.agents.protocol import READ, WRITE, Agent, Answer, Guess, Seen
+from simultan.streaming.deciders import AgentsDecide
+from simultan.streaming.row import Choice
+from simultan.streaming.session import Session
+from simultan.streaming.translator import Translator
+
+__all__ = ["ImitationRecipe", "Oracle", "fit_imitation"]
+
+
+@dataclass(frozen=True)
+class DataPart:
+    """The prepared corpus whose training sentences are played."""
+
+    folder: str = ""  # what `simultan prepare` wrote, with the model's vocabularies
+    max_length: Count = 60  # longer sentences are not played; in words
+
+
+@dataclass(frozen=True)
+class AgentPart:
+    """The agent."""
+
+    name: Literal["imitation"] = "imitation"
+    hidden: Count = 32  # width of the classifier
+    threshold: Share = 0.7  # commit where the classifier is so sure of it
+
+
+@dataclass(frozen=True)
+class OraclePart:
+    """What is to be imitated."""
+
+    sentences: Count = 2_000  # that the oracle plays
+    counted: Count = 200_000  # whose words are counted, to guess others
+    explore: Share = 0.2  # how often the oracle waits although it need not
+
+
+@dataclass(frozen=True)
+class TrainPart:
+    """How the classifier learns."""
+
+    epochs: Count = 300  # over all that the oracle did
+    lr: Amount = 0.01
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class ImitationRecipe:
+    """A whole run."""
+
+    data: DataPart = field(default_factory=DataPart)
+    agent: AgentPart = field(default_factory=AgentPart)
+    oracle: OraclePart = field(default_factory=OraclePart)
+    train: TrainPart = field(default_factory=TrainPart)
+
+    def __post_init__(self) -> None:
+        for section in dataclasses.fields(self):
+            check_bounds(getattr(self, section.name), f"{section.name}.")
+
+
+class TokenText:
+    """Sentences whose words are spelled as their tokens: nothing is lost on the way to a model."""
+
+    def __init__(self, codec: Codec) -> None:
+        self.codec = codec
+
+    def split_source(self, text: str) -> list[str]:
+        return text.split()
+
+    def encode_source_word(self, word: str) -> list[int]:
+        return [int(token.translate(_DIGITS), 10) for token in word.split("z")]
+
+    def writer(self) -> WordWriter:
+        return self.codec.writer()
+
+    @staticmethod
+    def spell(words: Sequence[Word]) -> str:
+        return " ".join("z".join(str(token).translate(_LETTERS) for token in w) for w in words)
+
+
+_LETTERS = str.maketrans("0123456789", "abcdefghij")  # digits would be taken for numbers
+_DIGITS = str.maketrans("abcdefghij", "0123456789")
+
+
+class Oracle(Agent):
+    """Decides by the translation of the whole sentence, in memory["truth"]; records what it did."""
+
+    def __init__(self, guesser: Guesser, explore: float, seed: int) -> None:
+        self.guesser, self.explore = guesser, explore
+        self.random = np.random.default_rng(seed)
+        self.features: list[Tensor] = []
+        self.actions: list[int] = []
+
+    @property
+    def wants_attention(self) -> bool:
+        return True
+
+    @property
+    def guesses(self) -> bool:
+        return True
+
+    def decide(self, seen: Seen) -> Sequence[Answer]:
+        view = look(seen, self.guesser)
+        answers: list[Answer] = []
+        for row, memory in enumerate(seen.memory):
+            truth, at = memory["truth"], memory.get("at", 0)
+            token, tried = view.candidates[row], memory.pop("tried", None)
+            right = at < len(truth) and token == truth[at]
+            action = COMMIT
+            answer: Answer = WRITE
+            if not seen.ended[row]:
+                if tried is not None and right:
+                    self.actions[tried] = memory["guess"]
+                self.features.append(view.features[row])
+                self.actions.append(COMMIT if right else WAIT)
+                guesses = view.guesses[row]
+                if not right and guesses:
+                    action = int(self.random.choice(sorted(guesses)))
+                    memory["tried"], answer = len(self.actions) - 1, Guess(guesses[action])
+                elif not right or self.random.random() < self.explore:
+                    action, answer = WAIT, READ
+            note(memory, action)
+            memory["at"] = at + (action == COMMIT)
+            answers.append(answer)
+        return answers
+
+
+def fit_imitation(
+    recipe: ImitationRecipe,
+    translator: Translator,
+    out: Path,
+    overwrite: bool = False,
+    say: Callable[[str], None] = print,
+) -> dict[str, float]:
+    """Train an agent over an offline model into a folder; metrics.json says how it went."""
+    model, codec = translator.model, translator.codec
+    if not isinstance(model, TranslationModel) or model.policy.name != "offline":
+        raise ValueError("an agent is trained over an offline model of simultan")
+    if out.exists() and any(out.iterdir()) and not overwrite:
+        raise ValueError(f"{out} is not empty: choose another --out, or --overwrite")
+    own = Codec.load(recipe.data.folder)
+    if own.source_vocabulary.pieces != codec.source_vocabulary.pieces:
+        raise ValueError(f"{recipe.data.folder}: its vocabularies are not those of the model")
+    corpus, oracle_part = Corpus(recipe.data.folder), recipe.oracle
+    random = np.random.default_rng(recipe.train.seed)
+    order = random.permutation(len(corpus))[: oracle_part.counted]
+    sentences = read_words(corpus, order, codec.source_vocabulary)
+    german = codec.source_language == "de"  # whose verbs come last
+    guesser = Guesser.learn(sentences, codec.source_vocabulary, german)
+    say(f"{len(guesser.contexts):,} contexts and {len(guesser.verbs)} final verbs can be guessed")
+    fits = [words[:-1] for words in sentences if 1 < len(words) <= recipe.data.max_length]
+    oracle = Oracle(guesser, oracle_part.explore, recipe.train.seed)
+    play(translator, fits[: oracle_part.sentences], oracle)
+    features, actions = torch.stack(oracle.features), torch.tensor(oracle.actions)
+    found = {"decisions": float(len(actions))}
+    found |= {name: float((actions == n).float().mean()) for n, name in enumerate(NAMES)}
+    classifier, measured = fit(features, actions, recipe)
+    found |= measured
+    say(", ".join(f"{name} {value:.3f}" for name, value in found.items()))
+    Imitation(classifier, guesser, recipe.agent.threshold).save(out, configuration.dump(recipe))
+    (out / "metrics.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return found
+
+
+def read_words(corpus: Corpus, order: NDArray[Any], vocabulary: Vocabulary) -> list[list[Word]]:
+    """Source sentences as words, the last of which is the end."""
+    lengths = corpus.source.lengths()
+    found = []
+    for pair in order:
+        words: list[Word] = []
+        begun: list[int] = []
+        for token in corpus.source.rows(np.array([pair]), int(lengths[pair]))[0].tolist():
+            begun.append(token)
+            if token == EOS or vocabulary.ends_word(token):
+                words.append(tuple(begun))
+                begun = []
+        found.append(words)
+    return found
+
+
+def play(
+    translator: Translator, sentences: Sequence[list[Word]], oracle: Oracle
+) -> list[list[Choice]]:
+    """Let the oracle translate sentences side by side: what it wrote, and when."""
+    text = TokenText(translator.codec)
+    spelled = [text.spell(words) for words in sentences]
+    plain = Translator(translator.model, translator.config, text)  # type: ignore[arg-type]
+    truths = [translation.tokens for translation in plain.translate(spelled)]
+    rows = min(32, len(sentences))
+    session = Session(translator.model, text, rows=rows, segment=False)
+    decider = session.decider
+    assert isinstance(decider, AgentsDecide)
+    decider.agents = [oracle] * rows
+    written: list[list[Choice]] = [[] for _ in sentences]
+    waiting = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))  # the longest first
+    playing: dict[int, int] = {}  # the sentence of each row
+    session.on_token = lambda choice: written[playing[choice.row]].append(choice)
+    while playing or waiting:
+        for row in range(rows):
+            if row not in playing and waiting:
+                number = playing[row] = waiting.pop()
+                session.reset(row)
+                decider.memory[row]["truth"] = truths[number]
+                session.push(spelled[number], row)
+                session.close(row)
+        session.advance(sorted(playing))
+        playing = {row: n for row, n in playing.items() if not session.rows[row].done}
+    return written
+
+
+def fit(
+    features: Tensor, actions: Tensor, recipe: ImitationRecipe
+) -> tuple[Classifier, dict[str, float]]:
+    """A classifier of the oracle's actions; a tenth of them is kept to measure it."""
+    torch.manual_seed(recipe.train.seed)
+    classifier = Classifier(recipe.agent.hidden)
+    kept = torch.arange(len(actions)) % 10 == 0
+    own, labels = features[~kept], actions[~kept]
+    classifier.mean.copy_(own.mean(0))
+    classifier.deviation.copy_(own.std(0).clamp(min=1e-3))
+    optimizer = torch.optim.Adam(classifier.parameters(), recipe.train.lr)
+    for _ in range(recipe.train.epochs):
+        optimizer.zero_grad()
+        F.nll_loss(classifier(own), labels).backward()
+        optimizer.step()
+    with torch.inference_mode():
+        scores = classifier(features[kept])
+    chosen, wanted = scores.argmax(-1), actions[kept]
+    commits = scores[:, COMMIT].exp() >= recipe.agent.threshold
+    return classifier, {
+        "loss": float(F.nll_loss(scores, wanted)),
+        "accuracy": float((chosen == wanted).float().mean()),
+        "committed_rightly": float((wanted[commits] == COMMIT).float().mean()),
+        "committed": float(commits[wanted == COMMIT].float().mean()),
+    }
