@@ -1,4 +1,4 @@
-"""Writes docs/settings.md from config.py: every setting of a recipe, with its line of explanation.
+"""Writes docs/settings.md: every setting of a recipe, with its line of explanation.
 
 python docs/site/tables.py
 """
@@ -17,14 +17,20 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "src"))
 
 from simultan import config  # noqa: E402
+from simultan.train.agents import recipe  # noqa: E402
 
 OUT = ROOT / "docs" / "settings.md"
 HEAD = """# Settings of a recipe
 
-<!-- Written by docs/site/tables.py from src/simultan/config.py: change that file. -->
+<!-- Written by docs/site/tables.py from src/simultan/config.py and train/agents/recipe.py. -->
 
 A recipe is a TOML file with these sections. What it does not say has its default; an unknown key is
 an error. On the command line `simultan train RECIPE.toml --set section.key=value` changes one.
+"""
+AGENTS = """
+# Settings of an agent's recipe
+
+For `simultan train-agent`; see [agents that are trained](policies.md#agents-that-are-trained).
 """
 
 
@@ -80,12 +86,17 @@ def kind_of(annotation: Any) -> str:
 
 
 def render() -> str:
-    source = Path(config.__file__).read_text("utf-8")
-    comments = explanations(source)
-    parts = [HEAD]
-    for section in dataclasses.fields(config.Config):
-        kind = get_type_hints(config.Config)[section.name]
-        parts.append(f"\n## {section.name}\n\n{(kind.__doc__ or '').strip()}\n\n")
+    agents = sections(recipe.AgentRecipe, Path(recipe.__file__), "agent: ")
+    return HEAD + sections(config.Config, Path(config.__file__)) + AGENTS + agents
+
+
+def sections(whole: type, file: Path, before: str = "") -> str:
+    """A table for each section of a dataclass."""
+    comments = explanations(file.read_text("utf-8"))
+    parts = []
+    for section in dataclasses.fields(whole):
+        kind = get_type_hints(whole)[section.name]
+        parts.append(f"\n## {before}{section.name}\n\n{(kind.__doc__ or '').strip()}\n\n")
         parts.append("| setting | default | values | what it does |\n|---|---|---|---|\n")
         hints = get_type_hints(kind, include_extras=True)
         for field in dataclasses.fields(kind):

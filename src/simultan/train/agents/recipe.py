@@ -23,13 +23,13 @@ class DataPart:
 class AgentPart:
     """The agent."""
 
-    name: Literal["reinforced", "predict"] = "reinforced"
+    name: Literal["reinforced", "predict"] = "reinforced"  # predict: it guesses source words, too
     width: Count = 128  # of the policy's memory
 
 
 @dataclass(frozen=True)
 class RewardPart:
-    """r_t = BLEU gained + delay; see reward.py."""
+    """BLEU as it is gained, minus what delays cost."""
 
     average_proportion: Share = 0.7  # a sentence may read this share of its source on average
     average_proportion_weight: Amount = 1.0  # what exceeding it costs
@@ -42,24 +42,24 @@ class RewardPart:
 class TrainPart:
     """REINFORCE with a learned baseline."""
 
-    updates: Count = 400
+    updates: Count = 400  # steps of the optimiser
     sentences: Count = 16  # of each update
     samples: Annotated[int, Bound(2)] = 4  # episodes of each sentence
-    lr: Amount = 1e-3  # it falls to 0 at the last update
+    lr: Amount = 4e-3  # it falls to 0 at the last update
     entropy: Amount = 0.02  # what undecided policies are given; falls to 0, too
     clip: Amount = 1.0  # largest norm of the gradients
-    seed: int = 1
-    log_every: Count = 10
-    save_every: Count = 50
+    seed: int = 1  # of weights, sentences and actions
+    log_every: Count = 10  # updates between two reports
+    save_every: Count = 50  # updates between two that can be resumed from
     validate_every: CountOrNone = 0  # updates between two validations; 0: never
-    validate_sentences: Count = 200
+    validate_sentences: Count = 200  # translated in each, as the agent decides live
 
 
 @dataclass(frozen=True)
 class SourcePart:
     """predict: the language model of the source that guesses."""
 
-    width: Count = 192
+    width: Count = 192  # of its embeddings and its memory
     updates: CountOrNone = 600  # before the first episode
     sentences: Count = 128  # of each of them
     positions: Count = 1024  # of these sentences, at most so many are predicted
