@@ -19,7 +19,7 @@ $(RUNTIME): pyproject.toml constraints.txt
 	touch $@
 
 $(INSTALLED): $(RUNTIME)
-	$(PIP) --editable '.[dev,docs,serve]'
+	$(PIP) --editable '.[dev,docs,serve,hf,ct2]'
 	touch $@
 
 lint: $(INSTALLED)

@@ -8,7 +8,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
-INSTALLED = ("dev", "docs", "serve")
+INSTALLED = ("dev", "docs", "serve", "hf", "ct2")
 
 
 def test_the_citation_names_this_version():
