@@ -15,7 +15,7 @@ import torch
 from simultan.data.alphabet import Alphabet
 from simultan.data.languages import ends_sentence
 from simultan.data.vocabulary import EOS, UNK
-from simultan.data.writer import LONGEST_WORD, WordWriter
+from simultan.data.writer import LONGEST_WORD, WORD_END, WordWriter
 from simultan.model import TranslationModel
 from simultan.streaming.agents import load_agent
 from simultan.streaming.agents.whole import Whole
@@ -258,13 +258,14 @@ class Session:
             if self._is_over(choice, furthest):
                 self._end_is_early(choice, events)
                 continue
-            if self.on_token is not None:
+            if self.on_token is not None and choice.token != WORD_END:
                 self.on_token(choice)
             self._emit(choice, state.writer.push(choice.token), events)
             committed.append(choice)
             state.waiting = False  # there may be more to write without reading
             state.reached = furthest
-            state.guard.note(choice.token, furthest)
+            if choice.token != WORD_END:
+                state.guard.note(choice.token, furthest)
         if committed:
             rows = [choice.row for choice in committed]
             self.decider.backend.commit(rows, [choice.token for choice in committed])
@@ -277,7 +278,9 @@ class Session:
         """Whether the model says so, or says nothing that has to do with the source."""
         state = self.rows[choice.row]
         enough = state.written >= 2 * state.word(furthest) + 3 and not state.writer.pieces
-        return choice.token == EOS or enough or state.guard.stuck(choice.token, furthest)
+        if choice.token in (EOS, WORD_END):
+            return choice.token == EOS
+        return enough or state.guard.stuck(choice.token, furthest)
 
     def _restart(self, row: int, place: int) -> Row:
         """A new segment that begins after this word of the stream."""

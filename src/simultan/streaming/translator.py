@@ -9,11 +9,12 @@ from pathlib import Path
 
 import torch
 
-from simultan import boxed, checkpoint
+from simultan import checkpoint
 from simultan.config import Config
 from simultan.data.codec import Codec
 from simultan.data.words import join_words
 from simultan.model import TranslationModel
+from simultan.streaming import backends
 from simultan.streaming.backends import OfflineModel
 from simultan.streaming.deciders import AgentsDecide
 from simultan.streaming.decoding import DEFAULT, Decoding
@@ -197,6 +198,9 @@ def load(
 ) -> Translator:
     """Load a model from its folder, or a model in the box by its name, such as "de-en".
 
+    Offline models of other systems are "hf:NAME" or "hf:FOLDER" (transformers) and "ct2:FOLDER"
+    (CTranslate2); behind it "?source=CODE&target=CODE" chooses languages of a model of many.
+
     quantize="int8" rounds the weights, which is faster on a CPU. threads=1 is best for one stream
     on a machine that does anything else; PyTorch has one setting for the whole process, so this
     changes it for all. Without it nothing is changed.
@@ -206,7 +210,10 @@ def load(
         if threads < 1:
             raise ValueError(f"threads={threads}: it must be at least 1")
         torch.set_num_threads(threads)
-    folder = boxed.resolve(name)
+    folder, foreign = backends.locate(name)
+    if foreign is not None:
+        opened, codec = backends.open_foreign(foreign, folder, place, quantize)
+        return Translator(opened, Config(), codec)
     model, config, codec = checkpoint.load_model(folder)
     model.to(place).eval()
     return Translator(model.prepare_inference(quantize), config, codec, Lags.load(folder))
