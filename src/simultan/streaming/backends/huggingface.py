@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from simultan.data.codec import Codec
 from simultan.streaming.agents.protocol import Scores
 from simultan.streaming.backends import folders
 from simultan.streaming.backends.framing import Family, frame_for, language_tokens
 from simultan.streaming.backends.names import Name
 from simultan.streaming.backends.pieces import PieceCodec, PieceVocabulary, Spelling
 from simultan.streaming.backends.protocol import Backend, OfflineModel
-from simultan.streaming.backends.rereading import Frame, Rereading, View
+from simultan.streaming.backends.rereading import Frame, Rereading, View, present
 
 __all__ = ["HuggingFace", "load"]
 
@@ -32,12 +33,14 @@ _MODELS = {  # model_type: the class in transformers
 class HuggingFace(OfflineModel):
     """Encodes the source again for each word that is read, and the target for each token."""
 
-    def __init__(self, model: Any, codec: PieceCodec, frame: Frame, spelling: Spelling) -> None:
+    def __init__(self, model: Any, codec: Codec, frame: Frame, spelling: Spelling | None) -> None:
         self.model, self.codec, self.frame, self.spelling = model, codec, frame, spelling
         self.encoder, self.decoder = model.get_encoder(), model.get_decoder()
         self.pad: int = model.config.pad_token_id
         self.device = model.device
-        self.attention_layers: int = model.config.num_hidden_layers
+        config = model.config
+        layers = getattr(config, "decoder_layers", None) or config.num_decoder_layers
+        self.attention_layers: int = layers
 
     def backend(self, rows: int) -> Backend:
         return Rereading(self, self.codec, rows)
@@ -49,13 +52,14 @@ class HuggingFace(OfflineModel):
         if missing:
             self._compute(missing, attention)
         found = [view.memory[view.source, view.target, attention] for view in views]
+        pairs = list(zip(found, views, strict=True))
         logits = torch.stack([logits for logits, _, _ in found])
         return Scores(
-            self.spelling.present(
-                logits, [view.begun for view in views], [view.fresh for view in views]
-            ),
+            present(self.spelling, logits, views),
             torch.stack([hidden for _, hidden, _ in found]),
-            _pad([seen for _, _, seen in found], -1) if attention else None,
+            _pad([self._over_tokens(seen, view) for (_, _, seen), view in pairs], -1)
+            if attention
+            else None,
         )
 
     def _compute(self, views: list[View], attention: bool) -> None:
@@ -76,8 +80,7 @@ class HuggingFace(OfflineModel):
         for i, view in enumerate(views):
             seen = None
             if attention:
-                layers = torch.stack([layer[i, :, last[i]] for layer in output.cross_attentions])
-                seen = self._over_tokens(layers, view)
+                seen = torch.stack([layer[i, :, last[i]] for layer in output.cross_attentions])
             _remember(view, (view.source, view.target, attention), (logits[i], hidden[i], seen))
 
     def _encode(self, views: list[View]) -> list[Tensor]:

@@ -27,7 +27,7 @@ class Name:
     def parse(cls, text: str) -> Name | None:
         """None for a name without hf: or ct2:."""
         kind, colon, rest = text.partition(":")
-        if not colon or (kind != "hf" and kind != "ct2"):
+        if not colon or kind not in ("hf", "ct2"):
             return None
         place, mark, query = rest.rpartition("?")
         if not mark or Path(rest).is_dir():  # whose name may hold any sign
@@ -41,7 +41,7 @@ class Name:
             raise ValueError(f"{text}: name a folder after {kind}:, or for hf: OWNER/NAME")
         if options.get("pickle", TRUSTED) != TRUSTED:
             raise ValueError(f"{text}: pickle={options['pickle']}: write pickle={TRUSTED}")
-        return cls(kind, place, **options)
+        return cls("hf" if kind == "hf" else "ct2", place, **options)
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.place}"

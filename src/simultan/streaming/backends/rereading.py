@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+import torch
+from torch import Tensor
+
 from simultan.data import languages
 from simultan.data.codec import Codec
 from simultan.data.vocabulary import EOS
 from simultan.data.writer import WORD_END
 from simultan.streaming.agents.protocol import Scores
-from simultan.streaming.backends.pieces import OFFSET, PieceCodec
+from simultan.streaming.backends.pieces import OFFSET, PieceCodec, Spelling
 from simultan.streaming.backends.protocol import RewindingBackend
 
-__all__ = ["Engine", "Frame", "Rereading", "View"]
+__all__ = ["Engine", "Frame", "Rereading", "View", "present"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,14 @@ class Engine(Protocol):
     def score(self, views: list[View], attention: bool) -> Scores:
         """The next token of each row, in ids of a session."""
         ...
+
+
+def present(spelling: Spelling | None, logits: Tensor, views: list[View]) -> Tensor:
+    """Scores of a model's ids as scores of a session's tokens; a codec's own ids are tokens."""
+    if spelling is not None:
+        return spelling.present(logits, [v.begun for v in views], [v.fresh for v in views])
+    logits[:, :EOS] = -torch.inf  # padding and begin are never written
+    return logits
 
 
 @dataclass
