@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from simultan import boxed
+from simultan import boxed, hub
 from simultan.streaming.backends.names import Name
 from simultan.streaming.backends.protocol import Backend, OfflineModel, RewindingBackend
 
@@ -28,7 +28,7 @@ def locate(name: str | Path) -> tuple[Path, Name | None]:
     if not folder.is_dir():
         if given.kind == "ct2":
             raise FileNotFoundError(f"{given}: no such folder")
-        folder = boxed.resolve(str(given))
+        folder = hub.fetch(str(given), pickled=given.trusts_pickles)
     kind = _kind_of(folder)
     if kind is None and given.kind == "hf":
         return folder, None
