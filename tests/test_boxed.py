@@ -32,15 +32,16 @@ def put(folder: Path) -> Path:
 
 def test_names(boxes: tuple[Path, Path]) -> None:
     installed, checkout = boxes
-    assert boxed.names() == []
-    assert boxed.default() == ""
+    with pytest.raises(ValueError, match="which model"):
+        boxed.default()
     old = put(checkout / "de-en")
-    put(checkout / "fr-en")
-    assert boxed.names() == ["de-en", "fr-en"]
+    other = put(checkout / "fr-en")
     assert boxed.default() == "de-en"
+    assert boxed.resolve("fr-en") == other
     assert boxed.resolve("de-en") == old
     (checkout / "xx").mkdir()  # no model
-    assert boxed.names() == ["de-en", "fr-en"]
+    with pytest.raises(FileNotFoundError, match="known names: de-en, fr-en"):
+        boxed.resolve("xx")
     assert boxed.resolve("de-en") == old
     new = put(installed / "de-en")
     assert boxed.resolve("de-en") == new

@@ -56,7 +56,7 @@ CONFIG = Config(model=ModelConfig(width=8, heads=2))
 @pytest.fixture(autouse=True)
 def stand_ins(monkeypatch):
     monkeypatch.setattr(checkpoint.models, "build", lambda *_: Net(), raising=False)
-    monkeypatch.setattr(checkpoint, "load_codec", lambda folder: Codec())
+    monkeypatch.setattr(checkpoint.Codec, "load", lambda folder: Codec())
 
 
 def save(folder: Path, model: nn.Module, **options) -> None:

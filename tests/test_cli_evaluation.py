@@ -59,7 +59,7 @@ class Echo:
 
 
 def test_evaluate_score_plot(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simultan, "load", lambda model, device, quantize: Echo(), raising=False)
+    monkeypatch.setattr(simultan, "load", lambda *_, **__: Echo(), raising=False)
     text = tmp_path / "text"
     text.write_text("one two three four\nfive four three two one\n")
     options = ("--source", text, "--reference", text, "--out", tmp_path / "echo")

@@ -168,7 +168,7 @@ def test_push_without_token(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_card_of_the_folder(folder: Path, tmp_path: Path) -> None:
     from simultan.verbs.push import make_card
 
-    config, codec = checkpoint.load_config(folder), checkpoint.load_codec(folder)
+    config, codec = checkpoint.load_config(folder), Codec.load(folder)
     (tmp_path / "MODEL_CARD.md").write_text("# Mine\n")
     card = make_card(tmp_path, "someone/tiny", config, codec, "")
     assert card.endswith("---\n# Mine\n")

@@ -205,11 +205,11 @@ def test_computation_aware_average_lagging() -> None:
     lengths = torch.tensor([2]), torch.tensor([3]), torch.tensor([2])
     free = latency.emission_times(delays, torch.zeros_like(delays), 2.5)
     torch.testing.assert_close(free, delays)
-    same = latency.computation_aware_average_lagging(delays, free, *lengths)
+    same = latency.average_lagging(delays, *lengths, times=free)
     torch.testing.assert_close(same, latency.average_lagging(delays, *lengths))
     # tau = 2 by the delays, although word 1 came out after the whole source had been heard
     late = torch.tensor([[4.0, 4.5, 5.0]], dtype=torch.float64)
-    value = latency.computation_aware_average_lagging(delays, late, *lengths)
+    value = latency.average_lagging(delays, *lengths, times=late)
     assert value.item() == pytest.approx((4.0 + 4.5 - 1) / 2)
 
 

@@ -80,7 +80,7 @@ def test_cross_entropy_by_hand():
     # Logits (ln 2, 0, 0), target 0: lse = ln 4, nll = ln 2, smoothed adds eps (ln 2 - mean).
     model = Fixed(torch.log(torch.tensor([[[2.0, 1.0, 1.0]]])), None, size=3)
     model.weight.data = torch.eye(3)
-    batch = replace(make_batch([1], [1]), target=torch.tensor([[0]]))
+    batch = make_batch([1], [1])._replace(target=torch.tensor([[0]]))
     found = losses.terms(model, batch, LossConfig(label_smoothing=0.3))
     ln2 = torch.log(torch.tensor(2.0))
     torch.testing.assert_close(found.nll, ln2)
@@ -156,8 +156,7 @@ def test_padding_contributes_nothing(rubbish):
     hidden.grad = delays.grad = None
 
     keep = mask(batch.target_lengths, 5)
-    longer = replace(
-        batch,
+    longer = batch._replace(
         source=pad(batch.source, (0, 3)),
         target=pad(torch.where(keep, batch.target, 0), (0, 2)),
     )
@@ -174,7 +173,7 @@ def test_a_row_of_length_zero_counts_for_nothing():
     batch = make_batch([4, 6], [3, 5])
     hidden, delays = torch.randn(2, 5, 4), torch.rand(2, 2, 3, 5) * 5 + 1
     plain = losses.terms(Fixed(hidden, delays), batch, LossConfig())
-    more = Batch(*(torch.cat([t, torch.zeros_like(t[:1])]) for t in vars(batch).values()))
+    more = Batch(*(torch.cat([t, torch.zeros_like(t[:1])]) for t in batch))
     model = Fixed(torch.cat([hidden, hidden[:1]]), torch.cat([delays, delays[:1]]))
     for one, other in zip(plain, losses.terms(model, more, LossConfig()), strict=True):
         torch.testing.assert_close(one, other)
@@ -212,7 +211,7 @@ def test_latency_of_the_hard_rows_alone():
     model.output.hard = torch.tensor([True, False, True])
     found = losses.terms(model, batch, LossConfig(on_hard=True))
     rows = [0, 2]
-    few = Batch(*(t[rows] for t in vars(batch).values()))
+    few = Batch(*(t[rows] for t in batch))
     wanted = losses.terms(Fixed(hidden[rows], delays[rows]), few, LossConfig())
     torch.testing.assert_close(found.latency_average / 3, wanted.latency_average / 2)
     torch.testing.assert_close(found.latency_variance / 3, wanted.latency_variance / 2)
@@ -258,7 +257,7 @@ def test_sums_of_parts_are_the_sums_of_the_whole():
     parts = [
         losses.terms(
             Fixed(hidden[rows], delays[rows]),
-            Batch(*(t[rows] for t in vars(batch).values())),
+            Batch(*(t[rows] for t in batch)),
             LossConfig(),
         )
         for rows in (slice(0, 1), slice(1, 3))

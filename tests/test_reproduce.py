@@ -406,6 +406,7 @@ def test_stored_headline_predictions_score_as_the_tables_say():
     from simultan.data.sources import read_lines
     from simultan.evaluation.instances import read_log, with_texts
     from simultan.evaluation.scores import score
+    from simultan.evaluation.scoring import Scoring
 
     corpus = Path(os.environ["SIMULTAN_IWSLT15"])
     texts = []
@@ -418,9 +419,8 @@ def test_stored_headline_predictions_score_as_the_tables_say():
         for point in json.loads(file.read_text())["points"]:
             if "predictions" not in point:
                 continue
-            again = score(
-                with_texts(read_log(FOLDER / point["predictions"]), *texts), tokenized=True
-            ).flat()
+            log = with_texts(read_log(FOLDER / point["predictions"]), *texts)
+            again = score(log, Scoring(tokenized=True)).flat()
             for key in ("bleu", "bleu_lowercased", "length_ratio", *METRICS):
                 assert again[key] == pytest.approx(point["test"][key], abs=5e-3), file
             checked += 1

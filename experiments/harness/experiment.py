@@ -31,6 +31,7 @@ from simultan import checkpoint
 from simultan import config as configuration
 from simultan import model as models
 from simultan.config import Config
+from simultan.data.codec import Codec
 from simultan.train import artifacts
 from simultan.train.folder import RunFolder
 from simultan.train.loop import fit, seed
@@ -224,7 +225,7 @@ class Experiment:
         if self.options.redo:
             shutil.rmtree(place, ignore_errors=True)
         if not place.exists():
-            codec = checkpoint.load_codec(config.data.folder)
+            codec = Codec.load(config.data.folder)
             seed(config.train.seed, 0, 0)
             sizes = len(codec.source_vocabulary), len(codec.target_vocabulary)
             weights = checkpoint.weights_of(models.build(config, *sizes))

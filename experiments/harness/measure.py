@@ -23,6 +23,7 @@ from simultan.data.sources import read_lines
 from simultan.evaluation.evaluate import translate_set
 from simultan.evaluation.instances import Instance, read_log, write_log
 from simultan.evaluation.scores import score
+from simultan.evaluation.scoring import Scoring
 from simultan.streaming.decoding import Decoding
 from simultan.train.validation import teacher_forced
 
@@ -84,7 +85,7 @@ class Score:
     def __call__(self, device: str) -> Measured:
         instances = [instance for log in self.logs for instance in read_log(log)]
         instances.sort(key=lambda instance: instance.index)
-        scores = score(instances, tokenized=self.tokenized).flat()
+        scores = score(instances, Scoring(tokenized=self.tokenized)).flat()
         kept = {key: value for key, value in scores.items() if key not in LEFT_OUT}
         return Measured(kept, _packed(instances), head_habits(instances))
 

@@ -26,6 +26,7 @@ from simultan.data.speech import as_recognised
 from simultan.evaluation.evaluate import evaluate
 from simultan.evaluation.instances import read_log
 from simultan.evaluation.quality import measure as quality
+from simultan.evaluation.scoring import Scoring
 from simultan.streaming.decoding import Decoding
 from simultan.streaming.lags import Lags
 
@@ -81,7 +82,7 @@ class Measurer:
             log,
             Decoding(**setting),
             rows=self.rows,
-            system=self.system,
+            scoring=Scoring(system=self.system),
         )
         record = {"system": self.system, "stored": self.stored, "set": name, "spoken": spoken}
         record |= {"every": every, **setting, **scores.flat()}

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from simultan import hub
 
-__all__ = ["default", "names", "resolve"]
-
 DEFAULT = "de-en"
 _HERE = Path(__file__).resolve().parent
 BOXES = _HERE / "models", _HERE.parents[1] / "models"  # in a wheel; in a checkout
@@ -23,14 +21,11 @@ def _folders() -> dict[str, Path]:
     return found
 
 
-def names() -> list[str]:
-    """The names of the models in the box."""
-    return sorted(_folders())
-
-
 def default() -> str:
-    """The name of the model to use when none is named; empty if it is not in the box."""
-    return DEFAULT if DEFAULT in _folders() else ""
+    """The name of the model to use when none is named."""
+    if DEFAULT not in _folders():
+        raise ValueError("which model? `make toy-demo` trains one: runs/toy/mma-il/final")
+    return DEFAULT
 
 
 def resolve(name: str | Path) -> Path:

@@ -12,6 +12,7 @@ them, in which nothing can be read any earlier.
 
 from __future__ import annotations
 
+import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,8 +24,6 @@ from simultan.cues import Cue
 from simultan.data.text import normalise
 from simultan.layout import Shown
 from simultan.streaming.session import End, Event, Session, Write
-
-__all__ = ["Heard", "Shown", "Spoken", "speak", "translate", "written"]
 
 PAUSE = 2000  # ms of silence that end a sentence
 FLASH = 50  # ms: shorter captions only hold a line in place
@@ -83,8 +82,8 @@ def _stretches(cue: Cue, count: int, end: int) -> Iterator[tuple[int, int, int, 
 def _unrolled(cues: Sequence[Cue]) -> Iterator[Cue]:
     """Captions in time, without the lines that roll up: said before, shown again.
 
-    A caption that goes on where the last one ended and repeats its last line above a new one, or
-    flashes by, says that line for the second time.
+    If a caption begins where the last one ended, and repeats its last line above a new one or
+    flashes by, that line is said for the second time.
     """
     before = Cue(0, 0, "")
     for cue in sorted(cues, key=lambda cue: cue.start):
@@ -111,19 +110,26 @@ def translate(
     is called with the time (ms) up to which nothing happens. Sentences end at full stops (the
     session must segment) and where a pause is long.
     """
-    clock = _Clock(computing)
     before = last = 0  # words of the streams that a pause has ended; when the last word ended
+    free = 0.0  # ms: one thing is computed after another
 
     def run(word: str, at: int, work: Callable[[], list[Event]]) -> Iterator[Heard]:
+        nonlocal free
         if wait is not None:
             wait(at)
-        for number, (event, shown) in enumerate(clock.run(at, work)):
-            if before and isinstance(event, Write):
+        free = max(free, at)
+        started = time.perf_counter()
+        events = work()
+        if computing is None:  # all that a word leads to is there together
+            free += 1000 * (time.perf_counter() - started)
+        for number, event in enumerate(events):
+            if isinstance(event, Write):
+                free += 1000 * (computing or 0.0) * len(event.text.split())
                 heads = [[head + before for head in layer] for layer in event.heads]
                 event = Write(event.text, event.delay + before, heads)
             elif isinstance(event, End):
                 event = End(event.words + before)
-            yield Heard(word if number == 0 else "", event, shown)
+            yield Heard(word if number == 0 else "", event, math.ceil(free))  # never too early
 
     for heard, item in enumerate(spoken):
         if heard > before and item.begin - last > PAUSE:
@@ -133,29 +139,6 @@ def translate(
         last = item.end
         yield from run(item.word, item.end, partial(session.feed, item.word))
     yield from run("", last, session.finish)
-
-
-class _Clock:
-    """When what is computed is there: one thing after another, from when it can begin."""
-
-    def __init__(self, computing: float | None) -> None:
-        self.computing = computing
-        self.free = 0.0  # ms
-
-    def run(self, at: int, work: Callable[[], list[Event]]) -> Iterator[tuple[Event, int]]:
-        """The events of some work that can begin at a time, each with its own."""
-        begin = max(float(at), self.free)
-        started = time.perf_counter()
-        events = work()
-        if self.computing is None:  # all that a word leads to is there together
-            self.free = begin + 1000 * (time.perf_counter() - started)
-            yield from ((event, -int(-self.free // 1)) for event in events)
-            return
-        self.free = begin
-        for event in events:
-            if isinstance(event, Write):
-                self.free += 1000 * self.computing * len(event.text.split())
-            yield event, -int(-self.free // 1)  # rounded up: never too early
 
 
 def written(stream: Iterable[Heard]) -> list[Shown]:

@@ -32,27 +32,11 @@ from simultan.config import Config
 from simultan.data.codec import Codec
 from simultan.model import TranslationModel
 
-__all__ = [
-    "Stored",
-    "average",
-    "export",
-    "initialise",
-    "load_codec",
-    "load_config",
-    "load_model",
-    "load_trainer",
-    "load_weights",
-    "point",
-    "restore",
-    "save",
-    "selects",
-    "weights_of",
-]
-
 WEIGHTS, CONFIG, TRAINER = "weights.safetensors", "config.toml", "trainer.pt"
 SUMS = "SHA256SUMS"  # as `sha256sum -c` reads it; of the weights, where a flipped bit is not seen
 LAGS = "lags.json"  # how far behind a model stays at which threshold; written by streaming/lags.py
 SCALE = ".scale"  # after the name of a matrix of int8: its float32 scales [rows, 1, ...]
+_HEADER = f'format = {configuration.FORMAT}\nneeds = "{configuration.NEEDS}"\n\n'  # of config.toml
 Stored = Literal["float32", "float16", "int8"]
 
 
@@ -92,7 +76,7 @@ def save(
     try:
         partial.mkdir()
         codec.save(partial)
-        (partial / CONFIG).write_text(_header() + configuration.dump(config), encoding="utf-8")
+        (partial / CONFIG).write_text(_HEADER + configuration.dump(config), encoding="utf-8")
         if lags is not None:
             shutil.copyfile(lags, partial / LAGS)
         if trainer is not None:
@@ -143,17 +127,13 @@ def export(folders: Sequence[str | Path], out: str | Path, stored: Stored = "flo
     )
     lags = Path(folders[0]) / LAGS  # those of one model; a mean of several has not been measured
     one = len(folders) == 1 and lags.is_file()
-    codec = load_codec(folders[-1])
+    codec = Codec.load(folders[-1])
     save(out, weights, config, codec, stored=stored, lags=lags if one else None)
     return sum(path.stat().st_size for path in Path(out).iterdir())
 
 
 def load_config(folder: str | Path) -> Config:
     return configuration.load(_inside(folder, CONFIG))
-
-
-def load_codec(folder: str | Path) -> Codec:
-    return Codec.load(Path(folder))
 
 
 def load_trainer(folder: str | Path) -> dict[str, Any]:
@@ -172,7 +152,7 @@ def load_model(
     folder: str | Path, device: str | torch.device = "cpu"
 ) -> tuple[TranslationModel, Config, Codec]:
     """The model of a folder, ready to translate."""
-    weights, config, codec = load_weights(folder), load_config(folder), load_codec(folder)
+    weights, config, codec = load_weights(folder), load_config(folder), Codec.load(folder)
     model = models.build(config, len(codec.source_vocabulary), len(codec.target_vocabulary))
     restore(model, weights, str(folder))
     return model.to(device).eval(), config, codec
@@ -208,7 +188,7 @@ def initialise(
         soft = {name: name.replace(".select_", ".") for name in wanted if ".select_" in name}
         found = {name: weights[other] for name, other in soft.items() if other in weights}
         weights = {**found, **weights}  # a start that selects already keeps its selection
-    _same_vocabularies(codec, load_codec(folder), str(folder))
+    _same_vocabularies(codec, Codec.load(folder), str(folder))
     fresh = sorted(wanted.keys() - weights.keys())
     unused = sorted(weights.keys() - wanted.keys())
     _refuse(str(folder), "has no weight", [name for name in fresh if not selects(name)])
@@ -225,11 +205,6 @@ def point(link: Path, target: Path) -> None:
     partial.symlink_to(target.relative_to(link.parent), target_is_directory=True)
     os.replace(partial, link)
     _sync(link.parent)
-
-
-def _header() -> str:
-    """What config.toml begins with in a model folder: its format, for versions to come."""
-    return f'format = {configuration.FORMAT}\nneeds = "{configuration.NEEDS}"\n\n'
 
 
 def selects(name: str) -> bool:
@@ -310,10 +285,9 @@ def _same_vocabularies(ours: Codec, theirs: Codec, origin: str) -> None:
 def _inside(folder: str | Path, name: str) -> Path:
     path = Path(folder) / name
     if not path.is_file():
-        models_here = [
-            n for n in ("final", "best", "last") if (Path(folder) / n / WEIGHTS).exists()
-        ]
-        hint = f"; did you mean {Path(folder) / models_here[0]}?" if models_here else ""
+        inside = [Path(folder) / name for name in ("final", "best", "last")]
+        found = next((path for path in inside if (path / WEIGHTS).exists()), None)
+        hint = f"; did you mean {found}?" if found else ""
         raise FileNotFoundError(f"{folder} is not a model folder: it has no {name}{hint}")
     return path
 

@@ -9,8 +9,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-__all__ = ["VERBS", "app", "main"]
-
 # verb: what it does. Its function has the same name, but for dashes, and lives in verbs/VERB.py.
 VERBS = {
     "translate": "Translate words from standard input while they come.",
@@ -57,13 +55,8 @@ def load_verb(name: str) -> Any:
     """The command of a verb, made from its function's signature."""
     from simultan.verbs.parameters import expand
 
-    try:
-        function = name.replace("-", "_")
-        verb = getattr(importlib.import_module(f"simultan.verbs.{function}"), function)
-    except ModuleNotFoundError as error:  # of an optional dependency
-        raise ValueError(
-            f"simultan {name} needs more packages: pip install -e '.[{name}]' ({error})"
-        ) from error
+    function = name.replace("-", "_")
+    verb = getattr(importlib.import_module(f"simultan.verbs.{function}"), function)
     own = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     own.command(name, context_settings=SETTINGS)(expand(verb))
     return typer.main.get_command(own)
@@ -91,9 +84,14 @@ def main() -> None:
     """Run a verb; bad input ends in one line that says what to do, not in a traceback."""
     try:
         app(prog_name="simultan")
+    except ModuleNotFoundError as error:
+        message = f"{error}; servers and their clients need pip install -e '.[serve]'"
     except (ValueError, OSError) as error:
-        typer.echo(f"simultan: {error}", err=True)
-        sys.exit(2)
+        message = str(error)
+    else:
+        return
+    typer.echo(f"simultan: {message}", err=True)
+    sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -328,14 +328,11 @@ def load_as(kind: type[Recipe], path: str | Path, overrides: Iterable[str] = ())
 
 
 def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    """JSON is TOML, but for the escape of DEL and for numbers that are not finite."""
+    text = json.dumps("none" if value is None else value, ensure_ascii=False)
     if isinstance(value, str):
-        # JSON's escapes are TOML's, but for DEL, which TOML wants escaped too
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_toml(v) for v in value) + "]"
-    return '"none"' if value is None else repr(value)
+        return text.replace("\x7f", "\\u007f")
+    return text.replace("Infinity", "inf").replace("NaN", "nan")
 
 
 def dump(config: Any) -> str:

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["CaptionError", "Cue", "Format", "format_of", "parse", "read", "render"]
-
 Format = Literal["srt", "vtt"]
 ARROW = "-->"
 _TIME = re.compile(r"(?:(\d{1,4}):)?([0-5]\d):([0-5]\d)[.,](\d{3})", re.ASCII)
@@ -104,7 +102,7 @@ def _blocks(lines: Sequence[str], first: int, kind: Format) -> Iterator[tuple[in
     """Lines between empty ones, with the number of the first.
 
     In WebVTT only an empty line ends a caption: one of spaces belongs to it. In SubRip an empty
-    line may stand inside a caption: what begins with neither a number nor a time goes on with it.
+    line may stand inside a caption: what begins with neither a number nor a time belongs to it.
     """
     block: list[str] = []
     start = first
@@ -170,7 +168,7 @@ def _words(line: str, kind: Format) -> tuple[list[str], list[int | None]]:
     words: list[str] = []
     begins: list[int | None] = []
     time: int | None = None
-    inside = False  # a word may go on after a tag
+    inside = False  # a word may continue after a tag
     for number, part in enumerate(_INNER.split(line) if kind == "vtt" else [line]):
         if number % 2:  # a time
             found = _TIME.fullmatch(part)
@@ -195,11 +193,11 @@ def render(cues: Iterable[Cue], kind: Format, note: str = "") -> str:
     if kind == "vtt":
         parts.append("WEBVTT\n")
         if note:
-            parts.append(f"NOTE {_escaped(note)}\n")
+            parts.append(f"NOTE {html.escape(note, quote=False)}\n")
     for number, cue in enumerate(cues, 1):
         times = f"{_stamp(cue.start, kind)} {ARROW} {_stamp(cue.end, kind)}"
         if kind == "vtt":
-            parts.append(f"{times}\n{_escaped(cue.text)}\n")
+            parts.append(f"{times}\n{html.escape(cue.text, quote=False)}\n")
         else:
             parts.append(f"{number}\n{times}\n{cue.text}\n")
     return "\n".join(parts)
@@ -211,7 +209,3 @@ def _stamp(time: int, kind: Format) -> str:
     hours, minutes = divmod(minutes, 60)
     point = "," if kind == "srt" else "."
     return f"{hours:02}:{minutes:02}:{seconds:02}{point}{thousandths:03}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

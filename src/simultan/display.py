@@ -20,8 +20,6 @@ from simultan.captions import Heard
 from simultan.streaming.decoding import Decoding
 from simultan.streaming.session import End, Event, Read, Session, Write
 
-__all__ = ["Picture", "Tally", "draw", "kept", "play", "read_words", "timer", "translate", "write"]
-
 Item = TypeVar("Item")
 LINE = "\n"
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")  # of layers
@@ -96,13 +94,11 @@ class Tally:
 
         from simultan import latency
 
-        longest = max(len(delays) for _, delays in self.sentences)
-        padded = [delays + [0] * (longest - len(delays)) for _, delays in self.sentences]
-        lengths = torch.tensor([[n, len(delays)] for n, delays in self.sentences])
-        values = latency.average_lagging(
-            torch.tensor(padded).double(), lengths[:, 0], lengths[:, 1]
-        )
-        return float(values.mean())
+        lags = [
+            latency.average_lagging(*(torch.tensor(x) for x in (delays, count, len(delays))))
+            for count, delays in self.sentences
+        ]
+        return float(torch.stack(lags).mean())
 
 
 def translate(
@@ -227,14 +223,6 @@ class Picture:
             written = self.target.get(self.newest, "")
             self.target[self.newest] = f"{written} {event.text}".strip()
 
-    @property
-    def source_text(self) -> str:
-        return " ".join(self.source)
-
-    @property
-    def target_text(self) -> str:
-        return " ".join(self.target.values())
-
     def __rich__(self) -> Table:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
         table.add_column("", justify="right", style="dim")
@@ -291,5 +279,5 @@ def draw(events: Iterable[tuple[str, Event]], console: Console, typed: bool = Fa
 def _record(picture: Picture, console: Console, drawn: bool) -> None:
     if not drawn:
         console.print(picture)
-    console.print(Text(picture.source_text, style="dim"))
-    console.print(Text(picture.target_text, style="bold"), "\n")
+    console.print(Text(" ".join(picture.source), style="dim"))
+    console.print(Text(" ".join(picture.target.values()), style="bold"), "\n")

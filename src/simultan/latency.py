@@ -20,8 +20,8 @@ from it, so a new metric is a function and one entry there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -33,7 +33,6 @@ __all__ = [
     "average_lagging",
     "average_proportion",
     "average_token_delay",
-    "computation_aware_average_lagging",
     "differentiable_average_lagging",
     "emission_times",
     "find_metric",
@@ -59,14 +58,23 @@ def average_lagging(
     source_lengths: Tensor,
     target_lengths: Tensor,
     reference_lengths: Tensor | None = None,
+    *,
+    times: Tensor | None = None,
 ) -> Tensor:
-    """AL: words behind an ideal writer of the reference's length. [..., T] -> [...]."""
-    return _lagging(
-        delays,
-        source_lengths,
-        target_lengths,
-        target_lengths if reference_lengths is None else reference_lengths,
-    )
+    """AL: words behind an ideal writer of the reference's length. [..., T] -> [...].
+
+    `times` [..., T], when the words came out in source words, takes the place of the delays: AL
+    with computing time. tau stays that of the delays: a slow machine does not shorten what is
+    averaged over.
+    """
+    reference_lengths = target_lengths if reference_lengths is None else reference_lengths
+    delays, mask, index = _rows(delays, target_lengths)
+    source = source_lengths.to(delays)[..., None]
+    step = source / reference_lengths.to(delays).clamp(min=1)[..., None]
+    ended = delays >= source
+    mask = mask & (ended.cumsum(-1) - ended.long() == 0)  # up to tau: nothing ended before i
+    lag = torch.where(mask, (delays if times is None else times) - index * step, 0.0)
+    return lag.sum(-1) / mask.sum(-1).clamp(min=1)
 
 
 def length_adaptive_average_lagging(
@@ -76,32 +84,10 @@ def length_adaptive_average_lagging(
     reference_lengths: Tensor | None = None,
 ) -> Tensor:
     """LAAL: AL that an over-long output cannot lower. [..., T] -> [...]."""
-    longer = (
-        target_lengths
-        if reference_lengths is None
-        else torch.maximum(target_lengths, reference_lengths.to(target_lengths))
-    )
-    return _lagging(delays, source_lengths, target_lengths, longer)
-
-
-def computation_aware_average_lagging(
-    delays: Tensor,
-    times: Tensor,
-    source_lengths: Tensor,
-    target_lengths: Tensor,
-    reference_lengths: Tensor | None = None,
-) -> Tensor:
-    """AL of the moments the words came out, `times` [..., T] in source words. -> [...].
-
-    tau stays that of the delays: a slow machine does not shorten what is averaged over.
-    """
-    return _lagging(
-        delays,
-        source_lengths,
-        target_lengths,
-        target_lengths if reference_lengths is None else reference_lengths,
-        times,
-    )
+    longer = target_lengths
+    if reference_lengths is not None:
+        longer = torch.maximum(target_lengths, reference_lengths.to(target_lengths))
+    return average_lagging(delays, source_lengths, target_lengths, longer)
 
 
 def emission_times(delays: Tensor, computing: Tensor, words_per_second: float) -> Tensor:
@@ -162,24 +148,11 @@ def average_token_delay(
     return torch.where(mask, end - beside, 0.0).sum(-1) / count
 
 
-class Compute(Protocol):
-    """How every metric of the table is called: [..., T] and lengths [...] -> [...]."""
-
-    def __call__(
-        self,
-        delays: Tensor,
-        source_lengths: Tensor,
-        target_lengths: Tensor,
-        reference_lengths: Tensor | None = None,
-        /,
-    ) -> Tensor: ...
-
-
 @dataclass(frozen=True)
 class Metric:
     """One entry of the table: how to compute a metric and how to show it."""
 
-    compute: Compute
+    compute: Callable[..., Tensor]  # of delays [..., T] and three lengths [...] -> [...]
     label: str  # its full name
     counts_words: bool = True  # its unit is a word (or a subword); else it is a share
     text_only: bool = False  # makes no sense for a source that is measured in milliseconds
@@ -223,20 +196,3 @@ def _rows(delays: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     mask = index < lengths.to(delays.device)[..., None]
     # where, not a product: padding may hold anything, and 0 * nan is nan
     return torch.where(mask, delays, 0.0), mask, index.to(delays.dtype)
-
-
-def _lagging(
-    delays: Tensor,
-    source_lengths: Tensor,
-    lengths: Tensor,
-    pace: Tensor,
-    times: Tensor | None = None,
-) -> Tensor:
-    """Mean over i <= tau of g_i - (i-1) X/pace, or of t_i in the place of g_i."""
-    delays, mask, index = _rows(delays, lengths)
-    source = source_lengths.to(delays)[..., None]
-    step = source / pace.to(delays).clamp(min=1)[..., None]
-    ended = delays >= source
-    mask = mask & (ended.cumsum(-1) - ended.long() == 0)  # up to tau: nothing ended before i
-    lag = torch.where(mask, (delays if times is None else times) - index * step, 0.0)
-    return lag.sum(-1) / mask.sum(-1).clamp(min=1)

@@ -15,8 +15,6 @@ from typing import Literal
 from simultan.cues import Cue
 from simultan.data.languages import ends_phrase, ends_sentence
 
-__all__ = ["Layout", "Readability", "Shown", "lay_out", "measure"]
-
 Layout = Literal["reading", "instant"]
 LINE = 42  # letters; a caption has two lines
 WAIT = 2000  # ms after which an unfinished caption is shown as it is

@@ -1,20 +1,18 @@
 """The training objective: L = NLL per token + lambda_avg L_avg + lambda_var L_var [+ rdrop D].
 
-With scale "sentence", the paper's: NLL per sentence + lambda_avg L_avg + lambda_var L_var, and all
-of it divided by the mean number of target tokens of a sentence, so that NLL keeps its size.
+With scale "sentence" it is the paper's: NLL per sentence + lambda_avg L_avg + lambda_var L_var. All
+of that is divided by the mean number of target tokens of a sentence, so that NLL keeps its size.
 
-L_avg is DAL(g^W) with g_i^W = sum_lh softmax_lh(g_i^lh) g_i^lh, one per sentence; L_var is the
+L_avg is DAL(g^W) with g_i^W = sum_lh softmax_lh(g_i^lh) g_i^lh, one per sentence. L_var is the
 variance of g_i^lh over layers and heads, averaged over the target tokens of a sentence. Both are
-averaged over sentences. D, R-Drop's, is the divergence per token of two passes over the same
-sentences with other dropout; all other terms are then means over both. Every function returns
-sums, so that ranks and accumulated batches add up exactly before they are divided by what they
-count.
+averaged over sentences. D is R-Drop's divergence per token: the same sentences pass twice, with
+other dropout, and all other terms are means over both passes. Every function returns sums, so that
+processes and accumulated batches add up exactly before they are divided by what they count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from typing import NamedTuple, Protocol
 
 import torch
@@ -26,26 +24,11 @@ from simultan.data.batching import Batch
 from simultan.latency import differentiable_average_lagging
 from simultan.ops import cross_entropy
 
-__all__ = [
-    "LossTerms",
-    "Translator",
-    "counts",
-    "divergence",
-    "head_variance",
-    "latency_weights",
-    "measure",
-    "target_losses",
-    "terms",
-    "total",
-    "twice",
-    "weighted_average_latency",
-]
-
-CHUNK_ROWS = 2048  # target tokens whose logits are alive at once in an eager backward pass
+CHUNK_ROWS = 2048  # target tokens whose logits are in memory at once, in eager code
 
 
 class Output(Protocol):
-    """What a model returns for a batch."""
+    """What a model returns for a batch; see model.ModelOutput."""
 
     @property
     def hidden(self) -> Tensor: ...  # [B, T, D]
@@ -66,7 +49,7 @@ class Translator(Protocol):
 
 
 class LossTerms(NamedTuple):
-    """Sums over a batch, 0-d; a tuple, so that the hooks of sharded modules find its tensors."""
+    """Sums over a batch, 0-d. It is a tuple, so that sharded modules find its tensors."""
 
     nll: Tensor  # over target tokens, without label smoothing
     smooth: Tensor  # over target tokens, label smoothed
@@ -89,7 +72,7 @@ def _row_losses(model: Translator, hidden: Tensor, target: Tensor, smoothing: fl
 
 
 def divergence(one: Tensor, other: Tensor) -> Tensor:
-    """Of logits [N, V]: the mean of KL(p, q) and KL(q, p), half the sum of (p - q) log(p / q)."""
+    """The mean of KL(p, q) and KL(q, p) of two logits [N, V]: sum of (p - q) log(p / q) / 2."""
     kind = torch.promote_types(one.dtype, torch.float32)
     p, q = one.to(kind).log_softmax(-1), other.to(kind).log_softmax(-1)
     return 0.5 * ((p.exp() - q.exp()) * (p - q)).sum(-1)
@@ -100,9 +83,9 @@ def target_losses(
 ) -> Tensor:
     """Sums over kept tokens [3]: NLL, lse - (1-eps) logit[target] - eps mean(logits), divergence.
 
-    hidden [P B, T, D] of P passes, target [B, T], mask [B, T] True = keep. A GPU has kernels and
-    a compiler that keep no float32 copy of the logits for the backward pass; eager code on a
-    CPU would, so there the rows go in chunks that are computed again.
+    hidden [P B, T, D] of P passes, target [B, T], mask [B, T] True = keep. On a GPU, kernels and
+    the compiler keep no float32 copy of the logits for the backward pass. Eager code on a CPU
+    would keep one, so there the rows are taken in chunks, which are computed again.
     """
     labels = target.flatten()
     rows = hidden.reshape(-1, len(labels), hidden.shape[-1])  # [P, B T, D]
@@ -148,9 +131,9 @@ def measure(
     batch: Batch,
     config: LossConfig,
 ) -> LossTerms:
-    """The terms of a model's output; a policy without expected delays has no latency terms.
+    """The terms of a model's output, which may be that of twice(batch).
 
-    The output may be that of twice(batch): then of two passes.
+    A policy without expected delays has no latency terms.
     """
     keep = _keep(batch.target_lengths, batch.target.shape[1])
     smoothing = config.label_smoothing
@@ -158,7 +141,7 @@ def measure(
     average = variance = torch.zeros_like(nll)
     if delays is not None:
         passes = len(delays) // len(keep)
-        # Padding first: whatever stands there must not reach a gradient.
+        # Padding first: what it holds must not reach a gradient.
         delays = torch.where(keep.repeat(passes, 1)[:, None, None], delays, 0.0)
         source, target = (
             lengths.repeat(passes) for lengths in (batch.source_lengths, batch.target_lengths)
@@ -169,7 +152,7 @@ def measure(
         average = weighted_average_latency(delays, source, target) / passes
         variance = head_variance(delays, target) / passes
         if config.on_hard and hard is not None:
-            # Hard rows stand for all: what other rows count is made up for by theirs.
+            # The mean over the hard rows counts for all rows.
             share = real.sum() / (target > 0).sum().clamp(min=1)
             average, variance = average * share, variance * share
     tokens, sentences = counts(batch)
@@ -189,16 +172,16 @@ def terms(
 
 def twice(batch: Batch) -> Batch:
     """The same sentences for two passes at once."""
-    return Batch(*(torch.cat([getattr(batch, f.name)] * 2) for f in fields(Batch)))
+    return Batch(*(torch.cat([tensor, tensor]) for tensor in batch))
 
 
 def counts(batch: Batch) -> tuple[Tensor, Tensor]:
-    """Target tokens and sentences of a batch, 0-d; a row of length 0 is padding."""
+    """The target tokens and sentences of a batch, 0-d. A row of length 0 is padding."""
     return batch.target_lengths.sum(), (batch.target_lengths > 0).sum()
 
 
 def latency_weights(config: LossConfig, update: int | None = None) -> tuple[float, float]:
-    """lambda_avg and lambda_var as they count at an update, from 1; None: after the ramp."""
+    """lambda_avg and lambda_var at an update, counted from 1; None means after the ramp."""
     rise = min(1.0, update / config.ramp) if config.ramp and update is not None else 1.0
     return rise * config.lambda_avg, rise * config.lambda_var
 
@@ -212,7 +195,7 @@ def total(
 ) -> Tensor:
     """The objective, given how many tokens and sentences the whole update holds.
 
-    weights: of the latency terms, as latency_weights() gives them; None: those after the ramp.
+    `weights` are those of latency_weights(), by default those after the ramp.
     """
     average, variance = latency_weights(config) if weights is None else weights
     latency = average * sums.latency_average + variance * sums.latency_variance

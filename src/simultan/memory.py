@@ -6,8 +6,6 @@ import contextlib
 import ctypes
 import gc
 
-__all__ = ["keep"]
-
 
 def keep() -> None:
     """Let this process keep what it frees, up to 256 MiB (glibc), and what it has loaded.

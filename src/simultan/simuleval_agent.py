@@ -16,8 +16,6 @@ import simultan
 from simultan.streaming.decoding import DEFAULT, Decoding
 from simultan.streaming.session import Write
 
-__all__ = ["Agent"]
-
 
 @simuleval.utils.entrypoint
 class Agent(TextToTextAgent):

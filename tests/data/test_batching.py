@@ -81,7 +81,7 @@ def test_every_pair_once_an_epoch_within_the_budget(prefetch):
         seen += names(batch)
     longest = np.maximum(made.source.lengths(), made.target.lengths())
     assert sorted(seen) == np.flatnonzero(longest <= 64).tolist()
-    assert batches.plan(0).left_out == batches.left_out == (longest > 64).sum() > 0
+    assert batches.left_out == (longest > 64).sum() > 0
     assert batches.describe_left_out() == (
         "111 of 3,000 pairs (3.7%) are left out: a side has more than 64 tokens (data.max_length)"
     )
@@ -111,8 +111,6 @@ def test_order_depends_on_seed_and_epoch_alone():
     batches = Batches(made, CONFIG, seed=3)
     orders = [[p.tolist() for _, p in batches.plan(epoch).batches] for epoch in (0, 1)]
     assert orders[0] != orders[1]
-    plain = one_epoch(made, shuffle=False)
-    assert [names(b) for b in plain] == [names(b) for b in one_epoch(made, shuffle=False, seed=9)]
 
 
 @given(count=st.integers(1, 400), world=st.integers(1, 5), seed=st.integers(0, 9))
@@ -219,7 +217,6 @@ def test_dropout_batches_fit_in_every_epoch(tmp_path):
     batches = Batches(made, DataConfig(batch_tokens=400, max_length=100, length_step=4))
     for epoch in range(3):
         plan = batches.plan(epoch)
-        assert plan.left_out == 0
         assert sorted(np.concatenate([p for _, p in plan.batches])) == list(range(400))
         for number in range(len(plan.batches)):
             batch = batches.assemble(plan, number)

@@ -11,9 +11,10 @@ import pytest
 from simultan.data import named as named_corpora
 from simultan.data.codec import Codec
 from simultan.data.corpus import prepare
+from simultan.data.formats import read_pairs
 from simultan.data.named import NamedCorpus, gather_pairs, locate
 from simultan.data.shards import Corpus
-from simultan.data.sources import Skips, TextPair, language_of, read_lines, read_pairs
+from simultan.data.sources import Skips, TextPair, language_of, read_lines
 from simultan.data.vocabulary import EOS, UNK
 
 SOURCE = ["a b c", "b c , d", "a a, b", "c d e", "a b"]

@@ -13,7 +13,7 @@ import pytest
 
 from simultan.data.corpus import prepare
 from simultan.data.filters import Filters
-from simultan.data.formats import expand_folders, holds_pairs, match_sides, read_any
+from simultan.data.formats import expand_folders, holds_pairs, match_sides, read_pairs
 from simultan.data.named import gather_pairs
 from simultan.data.sources import Skips, TextPair
 
@@ -21,7 +21,7 @@ PAIRS = [(1, "ein Haus", "a house"), (2, "zwei Hunde", "two dogs")]
 
 
 def read(path, columns=""):
-    return list(read_any(TextPair(path, path), Skips(), columns=columns))
+    return list(read_pairs(TextPair(path, path), Skips(), columns=columns))
 
 
 def test_tsv(tmp_path):
@@ -77,7 +77,7 @@ def test_bad_lines_are_counted_and_shift_nothing(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_bytes(b"ein Haus\ta house\n\n\xff\tx\n \ty\nzwei Hunde\ttwo dogs\n")
     skips = Skips()
-    found = list(read_any(TextPair(path, path), skips))
+    found = list(read_pairs(TextPair(path, path), skips))
     assert [pair[0] for pair in found] == [1, 5]
     assert skips.counts == {"empty": 2, "not valid UTF-8": 1}
     assert skips.seen == 5
@@ -119,7 +119,7 @@ def test_a_pipe_is_read_as_a_file(tmp_path):
         target=(tmp_path / "pipe").write_text, args=("ein Haus\nzwei Hunde\n",), daemon=True
     )
     fill.start()
-    found = list(read_any(TextPair(tmp_path / "pipe", tmp_path / "a.en"), Skips()))
+    found = list(read_pairs(TextPair(tmp_path / "pipe", tmp_path / "a.en"), Skips()))
     fill.join()
     assert found == PAIRS
 
@@ -127,9 +127,9 @@ def test_a_pipe_is_read_as_a_file(tmp_path):
 def test_standard_input():
     code = (
         "from pathlib import Path\n"
-        "from simultan.data.formats import read_any\n"
+        "from simultan.data.formats import read_pairs\n"
         "from simultan.data.sources import Skips, TextPair\n"
-        "print(list(read_any(TextPair(Path('-'), Path('-')), Skips())))"
+        "print(list(read_pairs(TextPair(Path('-'), Path('-')), Skips())))"
     )
     given = "ein Haus\ta house\nzwei Hunde\ttwo dogs\n"
     done = subprocess.run(

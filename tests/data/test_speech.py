@@ -18,7 +18,7 @@ from simultan.data.codec import Codec
 from simultan.data.corpus import prepare
 from simultan.data.shards import Corpus
 from simultan.data.sources import TextPair
-from simultan.data.speech import LONGEST_RUN, Speech, as_recognised, read_documents
+from simultan.data.speech import KINDS, LONGEST_RUN, Speech, as_recognised, read_documents
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_nothing_is_lost_and_no_document_is_crossed(
         assert len({documents[n - 1] for n in numbers}) == 1
         assert target == source.replace("Quelle", "Target")
     runs = [source for _, source, _ in joined if source.count(".") > 1]
-    assert speech.runs == len(runs)
-    assert speech.pairs_in_runs == sum(run.count(".") for run in runs)
+    assert speech.counts["runs"] == len(runs)
+    assert speech.counts["pairs_in_runs"] == sum(run.count(".") for run in runs)
     again = list(Speech(join, seed=seed).change(lines(len(documents)), 0, documents))
     assert again == joined
 
@@ -75,8 +75,8 @@ def test_nothing_is_lost_and_no_document_is_crossed(
 def test_shares(share: float) -> None:
     speech = Speech(share, share, seed=3)
     pairs = list(speech.change(lines(20_000), 0, None))
-    assert speech.pairs_in_runs / 20_000 == pytest.approx(share, abs=0.01)
-    counts = [speech.lower_cased, speech.unpunctuated, speech.both]
+    assert speech.counts["pairs_in_runs"] / 20_000 == pytest.approx(share, abs=0.01)
+    counts = [speech.counts[kind] for kind in KINDS]
     assert sum(counts) / len(pairs) == pytest.approx(share, abs=0.02)
     assert max(counts) < 1.3 * min(counts)
     assert sum("quelle" in source for _, source, _ in pairs) == counts[0] + counts[2]

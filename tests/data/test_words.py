@@ -19,6 +19,7 @@ from simultan.evaluation.evaluate import evaluate
 from simultan.evaluation.instances import Instance
 from simultan.evaluation.quality import measure
 from simultan.evaluation.scores import score
+from simultan.evaluation.scoring import Scoring
 from simultan.streaming.session import Write
 from simultan.streaming.translator import Translator
 
@@ -71,7 +72,7 @@ def test_latency_counts_characters_of_the_reference() -> None:
         index=0, prediction="我好", delays=[1, 2], elapsed=[0, 0], prediction_length=2,
         reference="我很好吗", source="a b", source_length=2,
     )  # fmt: skip
-    assert score([one], language="zh").latency["ap"] == pytest.approx(3 / (2 * 4))
+    assert score([one], Scoring(language="zh")).latency["ap"] == pytest.approx(3 / (2 * 4))
     assert score([one]).latency["ap"] == pytest.approx(3 / (2 * 1))
 
 

@@ -15,6 +15,7 @@ from simultan.evaluation import quality
 from simultan.evaluation.evaluate import evaluate
 from simultan.evaluation.instances import read_log, with_texts, write_log, write_text
 from simultan.evaluation.scores import score
+from simultan.evaluation.scoring import Scoring
 from simultan.streaming.decoding import DEFAULT, Decoding
 from simultan.streaming.translator import Translation, Translator
 
@@ -66,8 +67,7 @@ def test_a_test_set(tmp_path: Path) -> None:
         SOURCES,
         REFERENCES,
         tmp_path / "run",
-        words_per_second=10.0,
-        system="shouter",
+        scoring=Scoring(words_per_second=10.0, system="shouter"),
         progress=done.append,
     )
     assert sum(done) == 3
@@ -93,7 +93,7 @@ def test_a_test_set(tmp_path: Path) -> None:
     assert log[2].target_tokens == ["E", "▁", "F", "▁"]
     assert log[2].reference_tokens == 4
     assert log[0].elapsed == [3.0, 5.0, 7.0, 9.0]
-    again = score(log, words_per_second=10.0, system="shouter")
+    again = score(log, Scoring(words_per_second=10.0, system="shouter"))
     stored = json.loads((tmp_path / "run" / "scores.json").read_text())
     for name, value in stored.items():
         assert scores.flat()[name] == value
@@ -107,14 +107,16 @@ def test_a_test_set(tmp_path: Path) -> None:
 
 
 def test_another_speaking_rate_is_a_matter_of_the_log_alone(tmp_path: Path) -> None:
-    evaluate(Shouter(2), SOURCES, REFERENCES, tmp_path, words_per_second=10.0)
-    slow = score(read_log(tmp_path), words_per_second=0.001)
+    evaluate(Shouter(2), SOURCES, REFERENCES, tmp_path, scoring=Scoring(words_per_second=10.0))
+    slow = score(read_log(tmp_path), Scoring(words_per_second=0.001))
     # computing is nothing to such a speaker
     assert slow.al_ca == pytest.approx(slow.latency["al"], abs=1e-2)
 
 
 def test_subwords(tmp_path: Path) -> None:
-    scores = evaluate(Shouter(1), SOURCES, REFERENCES, tmp_path, latency_unit="subwords")
+    scores = evaluate(
+        Shouter(1), SOURCES, REFERENCES, tmp_path, scoring=Scoring(latency_unit="subwords")
+    )
     # delays 2 2 4 4 6 6 8 8 of 8 pieces: lags 2 1 2 1 2 1 2, tau = 7
     mean = (2 + 1 + 2 + 1 + 2 + 1 + 2) / 7 + (2 + 1 + 2) / 3
     assert scores.latency["al"] == pytest.approx(mean / 2)
@@ -208,11 +210,11 @@ def test_other_bad_input(tmp_path: Path) -> None:
         score(read_log(path))
     path.write_text(log_line())
     with pytest.raises(ValueError, match="no delays of subwords"):
-        score(read_log(path), latency_unit="subwords")
+        score(read_log(path), Scoring(latency_unit="subwords"))
     with pytest.raises(ValueError, match="2 source lines against 1 reference"):
         evaluate(Shouter(1), ["a", "b"], ["A"])
     with pytest.raises(ValueError, match="above 0"):
-        score(read_log(path), words_per_second=0)
+        score(read_log(path), Scoring(words_per_second=0))
 
 
 def test_nothing_written_at_all(tmp_path: Path) -> None:

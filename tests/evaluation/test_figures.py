@@ -59,7 +59,7 @@ def test_bad_runs(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'bleu' is not a latency metric"):
         draw_tradeoff(find_runs(pair), tmp_path / "figure", latencies=["bleu"])
     (run / "scores.json").write_text("{")
-    with pytest.raises(ValueError, match="not JSON"):
+    with pytest.raises(ValueError, match="not a JSON object"):
         find_runs([run])
 
 

@@ -12,9 +12,9 @@ from simultan.data.codec import Codec
 from simultan.data.text import Pipeline
 from simultan.data.vocabulary import SPECIAL, Vocabulary
 from simultan.evaluation.instances import read_log
-from simultan.evaluation.stream import documents_of, evaluate_streams, play, spoken
+from simultan.evaluation.stream import documents_of, evaluate_streams, spoken
 from simultan.streaming.session import Event, Write
-from simultan.streaming.translator import Translator
+from simultan.streaming.translator import Translator, play
 
 
 class Row:
@@ -26,6 +26,8 @@ class Row:
 
 class Echo:
     """A stand-in session: says each word in capitals, one word after it was heard."""
+
+    decider = None
 
     def __init__(self, rows: int) -> None:
         self.rows = [Row() for _ in range(rows)]
@@ -84,19 +86,28 @@ def test_speech() -> None:
 @pytest.mark.parametrize("rows", [1, 2, 8])
 def test_play(rows: int) -> None:
     texts = ["a b c", "d", "e f"]
-    heard: list[int] = []
-    written = play(EchoTranslator(), texts, rows=rows, progress=heard.append)
+    written: list[list[tuple[str, int]]] = [[], [], []]
+    done = []
+    for number, event, _ in play(Echo(min(rows, 3)), texts):  # type: ignore[arg-type]
+        if isinstance(event, Write):
+            written[number].append((event.text, event.delay))
+        else:
+            done.append(number)
     assert written == [
         [("A", 2), ("B", 3), ("C", 3)],
         [("D", 1)],
         [("E", 2), ("F", 2)],
     ]
-    assert sorted(heard) == [1, 2, 3]
+    assert sorted(done) == [0, 1, 2]
 
 
 def test_scores_of_streams(tmp_path: Path) -> None:
     documents = documents_of(SOURCES, REFERENCES)
-    found = evaluate_streams(EchoTranslator(), documents, out=tmp_path, speech="recognised")
+    heard: list[int] = []
+    found = evaluate_streams(
+        EchoTranslator(), documents, out=tmp_path, speech="recognised", progress=heard.append
+    )
+    assert sorted(heard) == [3, 5]
     assert (found.documents, found.source_words, found.written_words) == (2, 8, 8)
     assert (found.reference_words, found.longest_silence) == (8, 2)
     assert found.scores.length_ratio == pytest.approx(1)

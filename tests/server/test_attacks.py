@@ -354,7 +354,7 @@ def test_an_acknowledgement_ahead_of_what_was_sent_is_refused_and_nothing_spins(
         session.connection, connection.session = connection, session
         sending = asyncio.create_task(connection.send())
         await asyncio.sleep(0)
-        session.add(Write("x", 1, [[1]], 0, 0, 1))
+        session.add(Write("x", 1, [[1]], 0, 0, seq=1))
         with pytest.raises(Exception, match="never sent"):
             session.receive(Ack(1))
         connection.wake.set()

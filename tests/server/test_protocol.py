@@ -62,15 +62,15 @@ acks = st.none() | numbers
 thresholds = st.floats(0, 1, exclude_min=True, exclude_max=True)
 texts = st.text(max_size=30)
 client_messages = st.one_of(
-    st.builds(Start, st.just(0), acks, st.none() | texts, st.none() | thresholds,
-              st.none() | texts, st.none() | texts, st.none() | st.builds(Resume, texts, numbers)),
-    st.builds(Words, st.integers(1, 2**53 - 1), texts, acks),
-    st.builds(Threshold, st.integers(1, 2**53 - 1), thresholds, acks),
-    st.builds(DecodingChange, st.integers(1, 2**53 - 1), texts, acks),
-    st.builds(EndSentence, st.integers(1, 2**53 - 1), acks),
-    st.builds(Finish, st.integers(1, 2**53 - 1), acks),
+    st.builds(Start, st.none() | texts, st.none() | thresholds, st.none() | texts,
+              st.none() | texts, st.none() | st.builds(Resume, texts, numbers), ack=acks),
+    st.builds(Words, st.integers(1, 2**53 - 1), texts, ack=acks),
+    st.builds(Threshold, st.integers(1, 2**53 - 1), thresholds, ack=acks),
+    st.builds(DecodingChange, st.integers(1, 2**53 - 1), texts, ack=acks),
+    st.builds(EndSentence, st.integers(1, 2**53 - 1), ack=acks),
+    st.builds(Finish, st.integers(1, 2**53 - 1), ack=acks),
     st.builds(Ack, numbers),
-    st.builds(Ping, st.just(0), acks),
+    st.builds(Ping, ack=acks),
 )  # fmt: skip
 names = [
     "type", "seq", "ack", "text", "value", "threshold", "decoding", "pair", "token", "resume",
@@ -97,13 +97,14 @@ server_messages = st.one_of(
                         thresholds, thresholds),
               st.booleans(), st.booleans(), st.none() | thresholds,
               st.lists(st.tuples(thresholds, thresholds), max_size=3).map(tuple), texts, texts),
-    st.builds(Read, numbers, numbers, numbers),
-    st.builds(Write, texts, numbers, heads, numbers, numbers, numbers, numbers),
-    st.builds(End, numbers, numbers, numbers, numbers),
-    st.builds(Finished, st.builds(Stats, numbers, numbers, numbers, thresholds), numbers, numbers),
+    st.builds(Read, numbers, seq=numbers, ack=numbers),
+    st.builds(Write, texts, numbers, heads, numbers, numbers, seq=numbers, ack=numbers),
+    st.builds(End, numbers, numbers, seq=numbers, ack=numbers),
+    st.builds(Finished, st.builds(Stats, numbers, numbers, numbers, thresholds),
+              seq=numbers, ack=numbers),
     st.builds(Error, st.sampled_from(sorted(CLOSE)), texts, st.booleans()),
-    st.builds(Pong, st.just(0), numbers),
-    st.builds(GoingAway, st.just(0), numbers),
+    st.builds(Pong, ack=numbers),
+    st.builds(GoingAway, ack=numbers),
 )  # fmt: skip
 
 
@@ -161,10 +162,10 @@ class FakeQueue:
         while self.heard < len(self.words):
             word = self.words[self.heard]
             self.heard += 1
-            session.add(Write(word, self.heard, [[self.heard]], 0, 0, session.produced + 1))
+            session.add(Write(word, self.heard, [[self.heard]], 0, 0, seq=session.produced + 1))
         if self.finished and not session.done:
             stats = Stats(self.heard, self.heard, 1, 0.0)
-            session.add(Finished(stats, session.produced + 1))
+            session.add(Finished(stats, seq=session.produced + 1))
 
 
 def session_of(queue: FakeQueue, words: int = 10**6, characters: int = 10**6) -> Session:
@@ -234,13 +235,13 @@ class Network:
 near = st.integers(1, 4)
 little = st.none() | st.integers(0, 4)
 small_messages = st.one_of(
-    st.builds(Words, near, st.sampled_from(["", "ab", "ab cd", "ab " * 11]), little),
-    st.builds(Threshold, near, thresholds, little),
-    st.builds(DecodingChange, near, st.sampled_from(["lag=4", "threshold=0.5"]), little),
-    st.builds(EndSentence, near, little),
-    st.builds(Finish, near, little),
+    st.builds(Words, near, st.sampled_from(["", "ab", "ab cd", "ab " * 11]), ack=little),
+    st.builds(Threshold, near, thresholds, ack=little),
+    st.builds(DecodingChange, near, st.sampled_from(["lag=4", "threshold=0.5"]), ack=little),
+    st.builds(EndSentence, near, ack=little),
+    st.builds(Finish, near, ack=little),
     st.builds(Ack, st.integers(0, 4)),
-    st.builds(Ping, st.just(0), little),
+    st.builds(Ping, ack=little),
 )
 ACTIONS = ["say", "carry_up", "answer", "carry_down", "cut"]
 
@@ -280,7 +281,7 @@ def test_messages_in_any_order_keep_the_session_whole(
     queue = FakeQueue()
     session = session_of(queue, 20, 40)
     for index in range(produced):
-        session.add(Read(0, index + 1))
+        session.add(Read(0, seq=index + 1))
     for unsent in session.unsent()[:sent]:
         session.note_sent(unsent)
     for message in messages:
@@ -304,7 +305,7 @@ def test_messages_in_any_order_keep_the_session_whole(
 def test_what_was_produced_but_not_sent_cannot_be_acknowledged() -> None:
     session = session_of(FakeQueue())
     for number in (1, 2, 3):
-        session.add(Read(0, number))
+        session.add(Read(0, seq=number))
     session.note_sent(session.unsent()[0])
     with pytest.raises(ProtocolError, match="never sent"):
         session.receive(Ack(2))

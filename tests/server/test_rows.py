@@ -166,7 +166,7 @@ def test_who_speaks_comes_before_who_has_a_text() -> None:
     work.turn(3)
     assert sum(queue.row is not None for queue in texts) == 3  # a row is left for others
     steps: list[int] = []
-    work.batcher.on_turn = lambda turn: steps.append(turn.rows)
+    work.batcher.on_turn = lambda rows, seconds: steps.append(rows)
     speakers = [work.open() for _ in range(4)]
     for queue in speakers:
         queue.push(["ab", "cd", "ef", "fe", "dc", "ba!"])

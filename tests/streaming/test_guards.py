@@ -12,8 +12,9 @@ from small import ARCHITECTURES, CODEC, POLICIES, WORDS, feed_all, make, sentenc
 
 from simultan.data.languages import ends_sentence
 from simultan.data.vocabulary import EOS
+from simultan.data.writer import LONGEST_WORD
 from simultan.model import TranslationModel
-from simultan.streaming.guards import LONGEST_WORD, Guard
+from simultan.streaming.guards import Guard
 from simultan.streaming.session import LONGEST_SEGMENT, End, Event, Read, Session, Write
 
 # --- segments ---

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -328,7 +328,7 @@ def test_accumulated_batches_are_one_large_batch(corpus):
     models[1].load_state_dict(models[0].state_dict())
     whole = next(iter(Batches(Corpus(corpus), DataConfig(batch_tokens=400), prefetch=0)))
     rows = (slice(0, 3), slice(3, 4), slice(4, None))
-    parts = [Batch(*(getattr(whole, f.name)[r] for f in fields(whole))) for r in rows]
+    parts = [Batch(*(tensor[r] for tensor in whole)) for r in rows]
     steps = [step.Step(model, config, World()) for model in models]
     for update in (1, 2, 3):
         steps[0](update, [whole])

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
 from simultan.client.stream import ServerError, Stream
@@ -31,6 +31,8 @@ __all__ = [
     "translate",
 ]
 
+Message = Read | Write | End | Finished
+
 
 async def translate(
     url: str,
@@ -43,26 +45,35 @@ async def translate(
 ) -> AsyncIterator[Write]:
     """The translation of these words, or texts, while they come."""
     stream = Stream(url, decoding=decoding, pair=pair, token=token, timeout=timeout)
+    texts = words if isinstance(words, AsyncIterable) else _each(words)
+    async with aclosing(_exchange(stream, texts)) as messages:
+        async for message in messages:
+            if isinstance(message, Write):
+                yield message
+
+
+async def _each(words: Iterable[str]) -> AsyncIterator[str]:
+    for text in words:
+        yield text
+        await asyncio.sleep(0)
+
+
+async def _exchange(stream: Stream, texts: AsyncIterable[str]) -> AsyncGenerator[Message]:
+    """Send texts while they come; yield what the server says meanwhile."""
+
+    async def feed() -> None:
+        try:
+            async for text in texts:
+                await stream.send(text)
+            await stream.finish()
+        except Exception as error:
+            await stream.abort(error)
+
     async with stream:
-
-        async def feed() -> None:
-            try:
-                if isinstance(words, AsyncIterable):
-                    async for text in words:
-                        await stream.send(text)
-                else:
-                    for text in words:
-                        await stream.send(text)
-                        await asyncio.sleep(0)
-                await stream.finish()
-            except Exception as error:
-                await stream.abort(error)
-
         feeding = asyncio.create_task(feed())
         try:
             async for message in stream:
-                if isinstance(message, Write):
-                    yield message
+                yield message
         finally:
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
@@ -75,15 +86,14 @@ def iterate(
     decoding: Decoding | str | None = None,
     token: str | None = None,
     timeout: float = 60.0,
-) -> Iterator[str | Read | Write | End | Finished]:
+) -> Iterator[str | Message]:
     """For programs without an event loop: words as they are sent, messages as they come.
 
     `words` may block; it is read in a thread of its own.
     """
-    out: queue.SimpleQueue[str | Read | Write | End | Finished | Exception | None]
-    out = queue.SimpleQueue()
+    out: queue.SimpleQueue[str | Message | Exception | None] = queue.SimpleQueue()
 
-    async def run() -> None:
+    async def read() -> AsyncIterator[str]:
         loop, texts = asyncio.get_running_loop(), asyncio.Queue[str | Exception | None](100)
 
         def put(item: str | Exception | None) -> bool:
@@ -92,33 +102,24 @@ def iterate(
                 return True
             return False
 
-        def read() -> None:
+        def put_all() -> None:
             try:
                 if all(put(word) for word in words):
                     put(None)
             except Exception as error:
                 put(error)
 
-        async def feed(stream: Stream) -> None:
-            try:
-                while (text := await texts.get()) is not None:
-                    if isinstance(text, Exception):
-                        raise text
-                    await stream.send(text)
-                    out.put(text)
-                await stream.finish()
-            except Exception as error:
-                await stream.abort(error)
+        threading.Thread(target=put_all, daemon=True).start()
+        while (text := await texts.get()) is not None:
+            if isinstance(text, Exception):
+                raise text
+            yield text
+            out.put(text)  # it has been sent
 
-        async with Stream(url, decoding=decoding, token=token, timeout=timeout) as stream:
-            threading.Thread(target=read, daemon=True).start()
-            feeding = asyncio.create_task(feed(stream))
-            try:
-                async for message in stream:
-                    out.put(message)
-            finally:
-                feeding.cancel()
-                await asyncio.gather(feeding, return_exceptions=True)
+    async def run() -> None:
+        stream = Stream(url, decoding=decoding, token=token, timeout=timeout)
+        async for message in _exchange(stream, read()):
+            out.put(message)
 
     def work() -> None:
         try:

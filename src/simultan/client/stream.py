@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -40,8 +39,6 @@ from simultan.server.protocol import (
 if TYPE_CHECKING:
     from simultan.streaming.decoding import Decoding
 
-__all__ = ["ServerError", "Stream"]
-
 ACK_EVERY = 64  # messages, when there is nothing else to say
 MOST_REFUSED = 10  # times in a row: then the server and we do not understand each other
 
@@ -67,9 +64,9 @@ class Stream:
         channel: str | None = None,
         timeout: float = 60.0,
     ) -> None:
-        """`decoding`: such as "lag=4". `channel`: a secret; others can follow at `self.channel`,
-        on /overlay?channel=... `timeout`: so many seconds after the
-        last sign of the server the stream goes on, or ends with an error."""
+        """`decoding`: such as "lag=4". `channel`: a secret; others can follow `self.channel`, on
+        /overlay?channel=... `timeout`: the stream ends with an error if the server has been silent
+        for so many seconds and cannot be reached again."""
         self.url, self._token, self._timeout = url, token, timeout
         wanted = None if decoding is None else str(decoding)
         self._start = Start(decoding=wanted, pair=pair, token=token, channel=channel)
@@ -79,7 +76,7 @@ class Stream:
         self.resumed = 0  # how often
         self._refused = 0  # times in a row, without anything being taken
         self._kept: deque[Spoken] = deque()  # not acknowledged
-        self._number = self._acked = self._sent = 0  # made; taken by the server; sent
+        self._number = self._sent = 0  # made; sent
         self._words = self._heard = 0
         self._lengths: deque[int] = deque()  # characters of the words that were not heard yet
         self._seen = self._taken = self._told = 0  # came in; given to our user; acknowledged
@@ -99,12 +96,7 @@ class Stream:
         self._task = asyncio.create_task(self._run(self._socket))
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -142,7 +134,7 @@ class Stream:
         self._add(Words(self._number + 1, " ".join(words)))
 
     async def end_sentence(self) -> None:
-        """What was said so far is a sentence: it is written to its end, and the stream goes on."""
+        """End the sentence here: it is written to its end, and the stream stays open."""
         self._check()
         self._add(EndSentence(self._number + 1))
 
@@ -170,7 +162,7 @@ class Stream:
                 return
 
     async def abort(self, error: Exception) -> None:
-        """End with this error: who iterates gets it."""
+        """End with this error, which iterating then raises."""
         self._failure = error
         async with self._changed:
             self._changed.notify_all()

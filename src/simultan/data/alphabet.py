@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 
-__all__ = ["Alphabet"]
-
 
 class Alphabet:
     """The letters a model has learned: those of its pieces, in scripts it has words of."""

@@ -7,11 +7,11 @@ the same whatever the number of processes.
 
 from __future__ import annotations
 
-import queue
-import threading
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,13 +23,11 @@ from simultan.data.prefixes import Prefixes
 from simultan.data.shapes import Shapes, choose_shapes
 from simultan.data.shards import Corpus
 
-__all__ = ["Batch", "Batches", "Place"]
-
 Ints = NDArray[Any]
+Place = tuple[int, int]  # in the stream: the epoch, and the number of its next batch (of all)
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """Padded pairs; both sides end in end-of-sequence, which the lengths count."""
 
     source: Tensor  # [B, S] int64
@@ -39,20 +37,10 @@ class Batch:
 
     def to(self, device: torch.device | str, non_blocking: bool = True) -> Batch:
         """The batch on another device; from pinned memory the copy does not wait."""
-        return Batch(
-            *(getattr(self, f.name).to(device, non_blocking=non_blocking) for f in fields(self))
-        )
+        return Batch(*(tensor.to(device, non_blocking=non_blocking) for tensor in self))
 
     def pin_memory(self) -> Batch:
-        return Batch(*(getattr(self, f.name).pin_memory() for f in fields(self)))
-
-
-@dataclass(frozen=True)
-class Place:
-    """A place in the stream: the batch of this number (of all processes) comes next."""
-
-    epoch: int = 0
-    batch: int = 0
+        return Batch(*(tensor.pin_memory() for tensor in self))
 
 
 @dataclass(frozen=True)
@@ -63,7 +51,6 @@ class Epoch:
     batches: list[tuple[int, Ints]]
     source_lengths: Ints  # of every pair of the corpus
     target_lengths: Ints
-    left_out: int  # pairs over the length limit
 
 
 class Batches:
@@ -85,7 +72,6 @@ class Batches:
         seed: int = 1,
         rank: int = 0,
         world: int = 1,
-        shuffle: bool = True,
         epochs: int | None = None,
         prefetch: int = 16,
         prefixes: Prefixes | None = None,
@@ -93,11 +79,10 @@ class Batches:
         if not 0 <= rank < world:
             raise ValueError(f"process {rank} of {world}")
         self.corpus, self.seed, self.rank, self.world = corpus, seed, rank, world
-        self.shuffle, self.epochs, self._prefetch = shuffle, epochs, prefetch
-        self.prefixes = prefixes
+        self.epochs, self._prefetch, self.prefixes = epochs, prefetch, prefixes
         step = max(1, min(config.length_step, config.batch_tokens))
         self._longest = min(config.max_length, config.batch_tokens // step * step)
-        self._place = Place()
+        self._place: Place = (0, 0)
         self._plan: Epoch | None = None
         source, target = corpus.source.lengths(), corpus.target.lengths()
         fits = np.maximum(source, target) <= self._longest
@@ -137,11 +122,8 @@ class Batches:
         source = self.corpus.source.lengths(number)
         target = self.corpus.target.lengths(number)
         pairs = self._draw(random)
-        fits = np.maximum(source[pairs], target[pairs]) <= self._longest
-        left_out = len(pairs) - int(fits.sum())
-        pairs = pairs[fits]
-        if self.shuffle:
-            pairs = random.permutation(pairs)
+        pairs = pairs[np.maximum(source[pairs], target[pairs]) <= self._longest]
+        pairs = random.permutation(pairs)
         shape = self.shapes.of(source[pairs], target[pairs])
         pairs = pairs[np.argsort(shape, kind="stable")]
         ends = np.cumsum(np.bincount(shape, minlength=len(self.shapes)))
@@ -157,9 +139,8 @@ class Batches:
                 moved[self.shapes.overflow[index]].append(waiting[stop:])
         if self.epochs is not None:
             _even(batches, self.world)
-        if self.shuffle:
-            batches = [batches[i] for i in random.permutation(len(batches))]
-        made = Epoch(number, batches, source, target, left_out)
+        batches = [batches[i] for i in random.permutation(len(batches))]
+        made = Epoch(number, batches, source, target)
         self._plan = made
         return made
 
@@ -179,14 +160,14 @@ class Batches:
     # -- places
 
     def state(self) -> dict[str, int]:
-        return {"epoch": self._place.epoch, "batch": self._place.batch}
+        return dict(zip(("epoch", "batch"), self._place, strict=True))
 
     def resume(self, state: dict[str, int]) -> None:
-        self._place = Place(state["epoch"], state["batch"])
+        self._place = state["epoch"], state["batch"]
 
     def __len__(self) -> int:
         """Batches of all processes in the current epoch."""
-        return len(self.plan(self._place.epoch).batches)
+        return len(self.plan(self._place[0]).batches)
 
     # -- the stream
 
@@ -198,7 +179,7 @@ class Batches:
             yield batch
 
     def _produce(self, place: Place) -> Iterator[tuple[Batch, Place]]:
-        epoch, number = place.epoch, place.batch
+        epoch, number = place
         pin = torch.cuda.is_available()
         while self.epochs is None or epoch < self.epochs:
             plan = self.plan(epoch)
@@ -212,8 +193,7 @@ class Batches:
                 own = self.plan(own.number + 1)
             batch = self.assemble(own, mine)
             number += self.world
-            after = Place(epoch, number)
-            yield (batch.pin_memory() if pin else batch), after
+            yield (batch.pin_memory() if pin else batch), (epoch, number)
 
     def assemble(self, epoch: Epoch, number: int) -> Batch:
         """One batch of an epoch, as tensors."""
@@ -245,33 +225,11 @@ def _even(batches: list[tuple[int, Ints]], world: int) -> None:
 
 def _prefetched(items: Iterator[tuple[Batch, Place]], depth: int) -> Iterator[tuple[Batch, Place]]:
     """The same items, made ahead of time in a thread; its errors are raised here."""
-    waiting: queue.Queue[tuple[Batch, Place] | BaseException | None] = queue.Queue(depth)
-    stopped = threading.Event()
-
-    def put(item: tuple[Batch, Place] | BaseException | None) -> None:
-        while not stopped.is_set():
-            try:
-                return waiting.put(item, timeout=0.1)
-            except queue.Full:
-                continue
-
-    def run() -> None:
-        try:
-            for item in items:
-                put(item)
-                if stopped.is_set():
-                    return
-            put(None)
-        except BaseException as error:
-            put(error)
-
-    thread = threading.Thread(target=run, name="batches", daemon=True)
-    thread.start()
+    thread = ThreadPoolExecutor(1, "batches")
     try:
-        while (item := waiting.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
+        waiting = deque(thread.submit(next, items, None) for _ in range(depth))
+        while (item := waiting.popleft().result()) is not None:
+            waiting.append(thread.submit(next, items, None))
             yield item
     finally:
-        stopped.set()
-        thread.join()
+        thread.shutdown(cancel_futures=True)

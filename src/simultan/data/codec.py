@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -11,8 +11,6 @@ from simultan.data.alphabet import Alphabet
 from simultan.data.text import Pipeline
 from simultan.data.vocabulary import BYTES, EOS, SPECIAL, Vocabulary
 from simultan.data.writer import WordWriter
-
-__all__ = ["Codec"]
 
 _CACHED_WORDS = 200_000
 _LONGEST_CACHED = 64  # characters; longer words are rare and must not fill the cache
@@ -81,7 +79,7 @@ class Codec:
         folder.mkdir(parents=True, exist_ok=True)
         self.source_vocabulary.save(folder / "vocabulary.source.json")
         self.target_vocabulary.save(folder / "vocabulary.target.json")
-        text = json.dumps(self.pipeline.to_dict(), indent=1)
+        text = json.dumps(asdict(self.pipeline), indent=1)
         (folder / "pipeline.json").write_text(text + "\n", encoding="utf-8")
 
     @classmethod

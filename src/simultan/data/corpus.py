@@ -6,6 +6,7 @@ distinct word is encoded once, and the rest is array lookups.
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import shutil
@@ -61,17 +62,16 @@ def prepare(
     vocabulary: Annotated[
         int | None,
         "Learn this many pieces. bpe: 8000 by default, moses-bpe: 32000, words: no limit.",
-        "<N>",
     ] = None,
     joint: Annotated[
         bool | None,
         "Learn one vocabulary or two. words: two by default, others: one.",
         "--joint/--separate",
     ] = None,
-    min_count: Annotated[int, "Treat rarer words as unknown. For words only.", "<N>"] = 5,
+    min_count: Annotated[int, "Treat rarer words as unknown. For words only."] = 5,
     bpe_dropout: Annotated[float, "Leave out each BPE merge with this chance.", "<P>"] = 0.0,
-    samples: Annotated[int, "Keep this many segmentations of a word with dropout.", "<N>"] = 8,
-    max_length: Annotated[int, "Leave out training pairs of more tokens.", "<N>"] = 1024,
+    samples: Annotated[int, "Keep this many segmentations of a word with dropout."] = 8,
+    max_length: Annotated[int, "Leave out training pairs of more tokens."] = 1024,
     source_language: Annotated[
         str, "Name the source language, if its file's name does not.", "<CODE>"
     ] = "",
@@ -84,7 +84,7 @@ def prepare(
     asr: Annotated[
         float, "Take case, punctuation or both from this share of the sources.", "<SHARE>"
     ] = 0.0,
-    seed: Annotated[int, "Draw BPE-dropout, --join and --asr from this seed.", "<N>"] = 1,
+    seed: Annotated[int, "Draw BPE-dropout, --join and --asr from this seed."] = 1,
     columns: Annotated[
         str,
         "Take the text from these columns of a .tsv (1,2) or keys of a .jsonl (de,en).",
@@ -131,41 +131,18 @@ def prepare(
     if out.exists() and any(out.iterdir()) and not (out / "prepared.json").exists():
         raise ValueError(f"{out} is no prepared folder: it will not be overwritten")
     report = progress or (lambda what, fraction: None)
-    if codec is None:
-        languages = (
-            source_language or language_of(train[0].source),
-            target_language or language_of(train[0].target),
-        )
-        chosen = Pipeline(pipeline, *languages)
-    else:
-        chosen = codec.pipeline
-
+    named = language_of(train[0].source), language_of(train[0].target)
+    languages = source_language or named[0], target_language or named[1]
+    chosen = Pipeline(pipeline, *languages) if codec is None else codec.pipeline
     spoken = chosen.source_language, chosen.target_language
-    splits: dict[str, Split] = {}
-    skips = {"train": Skips(strict)}
-    speech = Speech(join, asr, seed)
-    filters = Filters(max_ratio, deduplicate)
-    splits["train"] = read_split(
-        train,
-        skips["train"],
-        report,
-        speech=speech,
-        filters=filters,
-        columns=columns,
-        languages=spoken,
-    )
+    skips, speech, filters = Skips(strict), Speech(join, asr, seed), Filters(max_ratio, deduplicate)
+    read = functools.partial(read_split, report=report, columns=columns, languages=spoken)
+    splits = {"train": read(train, skips, speech=speech, filters=filters)}
     if not allow_undecodable:
-        skips["train"].check_encoding()
+        skips.check_encoding()
     for name, pair in (("valid", valid), ("test", test)):
         if pair is not None:
-            splits[name] = read_split(
-                [pair],
-                Skips(strict=True),
-                report,
-                keep_text=True,
-                columns=columns,
-                languages=spoken,
-            )
+            splits[name] = read([pair], Skips(strict=True), keep_text=True)
     sides = {
         "source": _tokenise(splits, "source", chosen.tokens, report),
         "target": _tokenise(splits, "target", chosen.target_tokens, report),
@@ -196,7 +173,7 @@ def prepare(
                 sides[side], split.side(side), learnt, bpe_dropout, drawn, f"{seed}{side}"
             )
             tables.append(Pieces.of(entries, len(learnt)))
-        kept = keep(split, tables, drawn, max_length if name == "train" else None, skips["train"])
+        kept = keep(split, tables, drawn, max_length if name == "train" else None, skips)
         counts = []
         for number, (side, table) in enumerate(zip(sides, tables, strict=True)):
             report(f"writing {name}.{side}", 0.0)
@@ -224,11 +201,11 @@ def prepare(
         "seed": seed,
     }
     skipped = {
-        reason: {"count": count, "first": skips["train"].places[reason]}
-        for reason, count in skips["train"].counts.items()
+        reason: {"count": count, "first": skips.places[reason]}
+        for reason, count in skips.counts.items()
     }
     sizes = len(codec.source_vocabulary), len(codec.target_vocabulary)
-    noticed = speech.counts(), filters.finish()
+    noticed = speech.counts, filters.finish()
     result = Prepared(pairs, tokens, sizes, ranges, skipped, unknown, settings, *noticed)
     text = json.dumps(asdict(result), indent=1, ensure_ascii=False)
     (partial / "prepared.json").write_text(text + "\n", encoding="utf-8")
@@ -334,6 +311,6 @@ def _unknown_share(
 
 def _write_text(folder: Path, name: str, text: list[tuple[str, str]]) -> None:
     """Raw sentences for scoring, one a line."""
-    for side, number in (("source", 0), ("target", 1)):
-        lines = [sentence[number].translate(_SEPARATORS) + "\n" for sentence in text]
+    for side, sentences in zip(("source", "target"), zip(*text, strict=True), strict=True):
+        lines = [sentence.translate(_SEPARATORS) + "\n" for sentence in sentences]
         (folder / f"{name}.{side}.txt").write_text("".join(lines), encoding="utf-8", newline="\n")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
+from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from simultan.data.sources import Skips, TextPair
+import numpy as np
 
-__all__ = ["Filters", "Suspicion"]
+from simultan.data.sources import Skips, TextPair
 
 LOOKED_AT = 1_000_000  # pairs among which repetitions are counted if they are not left out
 MANY_REPEATED = 0.1  # share of pairs that is worth a note
@@ -29,35 +29,22 @@ class Suspicion:
     Long sentences have long translations, and a number is mostly written the same in both.
     """
 
-    pairs: int = 0
-    sums: tuple[float, float] = (0.0, 0.0)
-    squares: tuple[float, float] = (0.0, 0.0)
-    product: float = 0.0
+    lengths: array[int] = field(default_factory=lambda: array("I"))  # of both sides, in turn
     numbers: int = 0  # sources that have one
     kept: int = 0  # of these, the targets that have one of the source's
 
     def look(self, source: str, target: str) -> None:
-        x, y = math.log1p(len(source)), math.log1p(len(target))
-        self.pairs += 1
-        self.sums = self.sums[0] + x, self.sums[1] + y
-        self.squares = self.squares[0] + x * x, self.squares[1] + y * y
-        self.product += x * y
+        self.lengths.extend((len(source), len(target)))
         if wanted := set(_NUMBER.findall(source)):
             self.numbers += 1
             self.kept += not wanted.isdisjoint(_NUMBER.findall(target))
 
     def correlation(self) -> float | None:
         """Of the logarithms of the lengths; None where there is too little to tell."""
-        if self.pairs < FEW_PAIRS:
+        logarithms = np.log1p(np.array(self.lengths).reshape(-1, 2))
+        if len(logarithms) < FEW_PAIRS or logarithms.std(0).min() < LEAST_SPREAD:
             return None
-        means = [total / self.pairs for total in self.sums]
-        spreads = [
-            math.sqrt(max(0.0, total / self.pairs - mean * mean))
-            for total, mean in zip(self.squares, means, strict=True)
-        ]
-        if min(spreads) < LEAST_SPREAD:
-            return None
-        return (self.product / self.pairs - means[0] * means[1]) / (spreads[0] * spreads[1])
+        return float(np.corrcoef(logarithms.T)[0, 1])
 
     def note(self, pair: TextPair) -> str:
         """What to tell the user, or nothing."""

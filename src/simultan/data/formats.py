@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import lzma
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from simultan.data.sources import (
-    UNDECODABLE,
-    Progress,
-    Skips,
-    TextPair,
-    check_count,
-    language_of,
-    open_text,
-    read_pairs,
-)
-
-__all__ = ["expand_folders", "holds_pairs", "match_sides", "read_any"]
+from simultan.data.sources import UNDECODABLE, Lines, Progress, Skips, TextPair, language_of
 
 STANDARD_INPUT = Path("-")
 _KEYS = (("source", "target"), ("src", "tgt"), ("src", "trg"))
@@ -79,46 +67,77 @@ def _stem(path: Path) -> str:
     return Path(name).stem if language_of(path) else name
 
 
-def read_any(
+def read_pairs(
     pair: TextPair, skips: Skips, progress: Progress | None = None, columns: str = ""
 ) -> Iterator[tuple[int, str, str]]:
-    """Line number and both texts of each usable pair, whatever form the text has.
+    """Line number and both texts of each usable pair; what is wrong is skipped and counted.
 
     `columns` names the two columns of a .tsv ("2,1"; the first two by default) or the two keys of
     a .jsonl ("de,en").
     """
-    if not holds_pairs(pair.source):
-        yield from read_pairs(pair, skips, progress)
-        return
-    number = 0
     names = _parse_columns(columns)
-    with open_text(pair.source) as (stream, _):
-        lines = iter(stream)
-        while True:
-            try:
-                line = next(lines, None)
-            except (EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
-                raise ValueError(f"{pair.source}: damaged after line {number} ({error})") from error
-            if line is None:
-                break
-            number += 1
+    both = holds_pairs(pair.source)
+    with ExitStack() as stack:
+        paths = [pair.source] if both else [pair.source, pair.target]
+        files = [stack.enter_context(Lines(path)) for path in paths]
+        for lines in zip(*files, strict=False):  # how many there are is compared below
+            number = files[0].number
             skips.seen += 1
             if progress is not None and number % 20_000 == 0:
-                progress(f"reading {pair.source.name}", 0.0)
-            try:
-                text = line.rstrip(b"\r\n").decode("utf-8")
-            except UnicodeDecodeError:
-                skips.add(UNDECODABLE, pair.source, number)
-                continue
-            if not text.strip():
-                skips.add("empty", pair.source, number)
-                continue
-            found = _split(text, names, f"{pair.source}:{number}")
-            if found[0].strip() and found[1].strip():
-                yield number, *found
-            else:
-                skips.add("empty", pair.source, number)
-    check_count(pair, number)
+                progress(f"reading {pair.source.name}", files[0].fraction)
+            texts = _decode(lines, paths, number, skips)
+            if texts and both:
+                texts = _split(texts[0], names, f"{pair.source}:{number}")
+                if not all(text.strip() for text in texts):
+                    skips.add("empty", pair.source, number)
+                    continue
+            if texts:
+                yield number, texts[0], texts[1]
+        counts = [file.number + sum(1 for _ in file) for file in files]
+    if counts[0] != counts[-1]:
+        raise ValueError(
+            f"{pair.source} has {counts[0]:,} lines and {pair.target} has"
+            f" {counts[1]:,}: line n of one must translate line n of the other"
+        )
+    _check_count(pair, counts[0])
+
+
+def _decode(
+    lines: Sequence[bytes], paths: Sequence[Path], number: int, skips: Skips
+) -> Sequence[str]:
+    """The text of a line of each file; nothing if one cannot be used, which is counted."""
+    texts = []
+    for line, path in zip(lines, paths, strict=True):
+        try:
+            texts.append(line.rstrip(b"\r\n").decode("utf-8"))
+        except UnicodeDecodeError:
+            skips.add(UNDECODABLE, path, number)
+            return ()
+    for text, path in zip(texts, paths, strict=True):
+        if not text or text.isspace():
+            skips.add("empty", path, number)
+            return ()
+    return texts
+
+
+def _check_count(pair: TextPair, number: int) -> None:
+    """Refuse a text of no lines, or of another number than its corpus or its documents have."""
+    if number == 0:
+        raise ValueError(f"{pair.source}: no lines")
+    if pair.documents is not None:
+        with Lines(pair.documents) as lines:
+            named = sum(1 for _ in lines)
+        if named != number:
+            raise ValueError(
+                f"{pair.documents} has {named:,} lines and {pair.source} has {number:,}:"
+                " line n must name the document of line n"
+            )
+    if pair.lines and number not in pair.lines:
+        wanted = " or ".join(f"{n:,}" for n in sorted(pair.lines))
+        raise ValueError(
+            f"{pair.source}: {number:,} lines where the corpus has {wanted}; to prepare other"
+            " text name its files with --source and --target"
+        )
 
 
 def _parse_columns(columns: str) -> tuple[str, str] | None:

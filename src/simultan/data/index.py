@@ -12,13 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simultan.data.filters import Filters
-from simultan.data.formats import read_any
+from simultan.data.formats import read_pairs
 from simultan.data.shards import Pieces, smallest
 from simultan.data.sources import Progress, Skips, TextPair
 from simultan.data.speech import Speech, read_documents
 from simultan.data.words import split_words
-
-__all__ = ["END", "Index", "Split", "keep", "read_split", "select"]
 
 END = "\n"  # the word that ends a sentence; no text word is a line feed
 
@@ -74,7 +72,7 @@ def read_split(
     split, speech = Split(source_index, target_index, [], []), speech or Speech()
     for place, pair in enumerate(pairs):
         numbers = array("q")
-        read = read_any(pair, skips, report, columns)
+        read = read_pairs(pair, skips, report, columns)
         if filters is not None:
             read = filters.apply(read, pair, skips)
         for number, source, target in speech.change(read, place, read_documents(pair)):
@@ -91,32 +89,28 @@ def keep(
     split: Split, tables: list[Pieces], samples: int, max_length: int | None, skips: Skips
 ) -> NDArray[Any]:
     """Which sentences have a token on both sides and no side longer than the limit."""
-    shortest, longest = [], []
-    for index, table in zip((split.source, split.target), tables, strict=True):
-        lengths = table.lengths.reshape(-1, samples)
-        words = np.frombuffer(index.words, np.uint32)
-        starts = np.frombuffer(index.offsets, np.int64)[:-1]
-        longest.append(np.add.reduceat(lengths.max(1)[words], starts))
-        shortest.append(longest[-1] if samples == 1 else lengths.min(1)[words])
-        if samples > 1:
-            shortest[-1] = np.add.reduceat(shortest[-1], starts)
     places = [(pair, number) for pair, numbers in split.places for number in numbers]
     kept = np.ones(len(places), bool)
-    for side, lengths in enumerate(shortest):
-        for place in np.flatnonzero(kept & (lengths <= 1)):
+
+    def drop(wrong: NDArray[Any], side: int, reason: str) -> None:
+        for place in np.flatnonzero(kept & wrong):
             pair, number = places[place]
             path = (pair.source, pair.target)[side]
             if max_length is None:
                 raise ValueError(f"{path}:{number}: empty but for invisible characters")
-            skips.add("empty", path, number)
+            skips.add(reason, path, number)
             kept[place] = False
+
+    longest = []
+    for side, (index, table) in enumerate(zip((split.source, split.target), tables, strict=True)):
+        lengths = table.lengths.reshape(-1, samples)
+        words = np.frombuffer(index.words, np.uint32)
+        starts = np.frombuffer(index.offsets, np.int64)[:-1]
+        longest.append(np.add.reduceat(lengths.max(1)[words], starts))
+        drop(np.add.reduceat(lengths.min(1)[words], starts) <= 1, side, "empty")
     if max_length is not None:
-        for side, lengths in enumerate(longest):
-            for place in np.flatnonzero(kept & (lengths > max_length)):
-                pair, number = places[place]
-                path = (pair.source, pair.target)[side]
-                skips.add(f"longer than {max_length} tokens", path, number)
-                kept[place] = False
+        for side, total in enumerate(longest):
+            drop(total > max_length, side, f"longer than {max_length} tokens")
     if not kept.any():
         raise ValueError(f"{split.places[0][0].source}: no usable pair is left")
     return kept

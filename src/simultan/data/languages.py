@@ -10,8 +10,6 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = ["LANGUAGES", "Language", "ends_phrase", "ends_sentence", "row"]
-
 ENDS = ".!?…。！？؟।"  # letters that end a sentence, in any language
 CLOSING = "\"'”’»)]"  # what may stand after them
 _LONGEST = 40  # letters looked at: a longer word is no abbreviation
@@ -84,16 +82,13 @@ def row(language: str) -> Language:
 
 
 @lru_cache(maxsize=64)
-def _compiled(language: str) -> tuple[frozenset[str], re.Pattern[str], bool]:
+def _compiled(language: str) -> tuple[frozenset[str], re.Pattern[str], frozenset[str]]:
+    """Abbreviations, the pattern of a sentence's end, and words before which a phrase ends."""
     found = row(language)
     closing = re.escape(CLOSING + found.closing)
     end = re.compile(rf"([{re.escape(ENDS)}]+)[{closing}]*$")
-    return _SHARED | frozenset(found.abbreviations.split()), end, found.ordinals
-
-
-@lru_cache(maxsize=64)
-def _joins(language: str) -> frozenset[str]:
-    return frozenset(row(language).joins.split())
+    abbreviations = _SHARED | frozenset(found.abbreviations.split())
+    return abbreviations, end, frozenset(found.joins.split())
 
 
 def ends_phrase(word: str, following: str, language: str = "") -> int:
@@ -102,7 +97,7 @@ def ends_phrase(word: str, following: str, language: str = "") -> int:
         return 3
     if word[-1:] in ",;:–—-)]}":
         return 2
-    return int(following.lower() in _joins(language))
+    return int(following.lower() in _compiled(language)[2])
 
 
 def ends_sentence(word: str, language: str = "") -> bool:
@@ -111,7 +106,7 @@ def ends_sentence(word: str, language: str = "") -> bool:
     `language` is a code such as "de" or "de-AT". "3." ends nothing where it is how ordinals are
     written; nor does it where the language is not known.
     """
-    abbreviations, end, ordinals = _compiled(language)
+    abbreviations, end, _ = _compiled(language)
     found = end.search(word[-_LONGEST:])
     if found is None:
         return False
@@ -121,5 +116,5 @@ def ends_sentence(word: str, language: str = "") -> bool:
     if found[0] != ".":  # something closes after it: a sentence, unless it is only a number
         return True
     if stem.isdecimal():
-        return len(stem) > 2 or not (ordinals or not language)
+        return len(stem) > 2 or not (row(language).ordinals or not language)
     return not (stem in abbreviations or _INITIALS.fullmatch(stem))

@@ -6,6 +6,7 @@ import fnmatch
 import os
 import shutil
 import tarfile
+import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -15,63 +16,28 @@ from pathlib import Path
 from simultan.data.formats import holds_pairs, match_sides
 from simultan.data.sources import Progress, TextPair
 
-__all__ = ["CORPORA", "NamedCorpus", "download", "gather_pairs", "locate"]
-
 _SUFFIXES = ("", ".xz", ".gz")
 
 
 @dataclass(frozen=True)
 class NamedCorpus:
-    """A public corpus: the names its files go by, the line counts they must have, its home."""
+    """A public corpus, as corpora.toml has it."""
 
     source: str
     target: str
-    train: tuple[str, ...]  # patterns of file names, without the language
-    valid: tuple[str, ...]
-    test: tuple[str, ...]
-    lines: dict[str, tuple[int, ...]]  # by part, or by a training file's name
-    urls: tuple[str, ...]  # files, or archives that hold them
+    train: Sequence[str]  # patterns of file names, without the language
+    valid: Sequence[str]
+    test: Sequence[str]
+    lines: dict[str, Sequence[int]]  # by part, or by a training file's name
+    urls: Sequence[str]  # files, or archives that hold them
     sets: dict[str, str] = field(default_factory=dict)  # file name -> test set of sacrebleu
 
 
-_STANFORD = "https://nlp.stanford.edu/projects/nmt/data/iwslt15.en-vi/"
-_STATMT = "https://www.statmt.org/"
-
 CORPORA = {
-    "iwslt15-en-vi": NamedCorpus(
-        source="en",
-        target="vi",
-        train=("train",),
-        valid=("tst2012", "valid"),
-        test=("tst2013", "test"),
-        # the release has 133,317 pairs, of which 151 have an empty side
-        lines={"train": (133_317, 133_166), "valid": (1_553,), "test": (1_268,)},
-        urls=tuple(
-            f"{_STANFORD}{stem}.{language}"
-            for stem in ("train", "tst2012", "tst2013")
-            for language in ("en", "vi")
-        ),
-    ),
-    "wmt15-de-en": NamedCorpus(
-        source="de",
-        target="en",
-        train=("europarl*", "commoncrawl*", "news-commentary*", "train*"),
-        valid=("newstest2013",),
-        test=("newstest2015",),
-        lines={
-            "valid": (3_000,),
-            "test": (2_169,),
-            "europarl-v7.de-en": (1_920_209,),
-            "commoncrawl.de-en": (2_399_123,),
-            "news-commentary-v10.de-en": (216_190,),
-        },
-        urls=(
-            f"{_STATMT}wmt13/training-parallel-europarl-v7.tgz",
-            f"{_STATMT}wmt13/training-parallel-commoncrawl.tgz",
-            f"{_STATMT}wmt15/training-parallel-nc-v10.tgz",
-        ),
-        sets={"newstest2013": "wmt13", "newstest2015": "wmt15"},
-    ),
+    name: NamedCorpus(**table)
+    for name, table in tomllib.loads(
+        (Path(__file__).parent / "corpora.toml").read_text("utf-8")
+    ).items()
 }
 
 
@@ -89,23 +55,26 @@ def locate(
     for folder in folders:
         if not folder.is_dir():
             raise FileNotFoundError(f"{folder}: no such folder")
-    train = _find(corpus, folders, corpus.train)
-    where = " and ".join(str(folder) for folder in folders)
-    if not train:
-        wanted = " or ".join(f"{stem}.{corpus.source}" for stem in corpus.train)
-        raise FileNotFoundError(f"{where}: no {wanted} (plain, .xz or .gz) with its other side")
+
+    def find(part: str, stems: Sequence[str]) -> list[TextPair]:
+        if found := _find(corpus, folders, stems):
+            return found
+        where = " and ".join(str(folder) for folder in folders)
+        wanted = " or ".join(f"{stem}.{corpus.source}" for stem in stems)
+        raise FileNotFoundError(
+            f"{where}: no {wanted} (plain, .xz or .gz) with its other side: {name} needs it as its"
+            f" {part} set"
+        )
+
     train = [
         replace(pair, lines=frozenset(corpus.lines.get(_stem(pair.source, corpus.source), ())))
-        for pair in train
+        for pair in find("train", corpus.train)
     ]
-    parts = []
-    for part, stems in (("valid", corpus.valid), ("test", corpus.test)):
-        found = _find(corpus, folders, stems)
-        if not found:
-            wanted = " or ".join(f"{stem}.{corpus.source}" for stem in stems)
-            raise FileNotFoundError(f"{where}: no {wanted}: {name} needs it as its {part} set")
-        parts.append(replace(found[0], lines=frozenset(corpus.lines[part])))
-    return train, parts[0], parts[1]
+    valid, test = (
+        replace(find(part, stems)[0], lines=frozenset(corpus.lines[part]))
+        for part, stems in (("valid", corpus.valid), ("test", corpus.test))
+    )
+    return train, valid, test
 
 
 def gather_pairs(

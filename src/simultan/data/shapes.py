@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Shapes", "choose_shapes"]
-
 Ints = NDArray[Any]
 
 

@@ -12,27 +12,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simultan.data.vocabulary import PAD
 
-__all__ = ["Corpus", "Pieces", "Side", "TokenSide", "WordSide", "gather", "open_side", "write_side"]
-
 Ints = NDArray[Any]
 _CHUNK = 1 << 20  # words handled at a time: bounds memory, stays in cache
-
-
-class Side(Protocol):
-    """The sentences of one side."""
-
-    varies: bool  # whether lengths differ from epoch to epoch
-
-    def __len__(self) -> int: ...
-    def lengths(self, epoch: int = 0) -> Ints: ...
-    def rows(self, indices: Ints, width: int, epoch: int = 0) -> Ints: ...
 
 
 class Pieces:
@@ -76,7 +64,7 @@ def _pad(flat: Ints, lengths: Ints, width: int) -> Ints:
 class TokenSide:
     """Token ids as they are."""
 
-    varies = False
+    varies = False  # lengths are the same in every epoch
 
     def __init__(self, tokens: Ints, offsets: Ints) -> None:
         self._table = Pieces(tokens, offsets)
@@ -197,8 +185,8 @@ class Corpus:
         if split not in self.prepared["pairs"]:
             raise ValueError(f"{folder}: prepared without a {split} set")
         self.folder, self.split = folder, split
-        self.source: Side = open_side(folder / f"{split}.source")
-        self.target: Side = open_side(folder / f"{split}.target")
+        self.source = open_side(folder / f"{split}.source")
+        self.target = open_side(folder / f"{split}.target")
         if not len(self.source) == len(self.target) == self.prepared["pairs"][split]:
             raise ValueError(f"{folder}: the {split} shards are damaged; run `simultan prepare`")
 

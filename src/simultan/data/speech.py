@@ -11,23 +11,24 @@ import random
 import unicodedata
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-from simultan.data.sources import TextPair, open_text
-
-__all__ = ["Pairs", "Speech", "as_recognised", "read_documents"]
+from simultan.data.sources import Lines, TextPair
 
 Pairs = Iterable[tuple[int, str, str]]  # line number, source, target
 RUN = 2, 4  # how many pairs are joined
+KINDS = "lower_cased", "unpunctuated", "both"  # what becomes of a source
+COUNTED = "runs", "pairs_in_runs", *KINDS
 LONGEST_RUN = 120  # words on a side; a run ends before it gets longer
 _KEPT = frozenset("%&@#§°+=€$£/\\^~|<>*")  # these are spoken
 
 
-@lru_cache(maxsize=65_536)
-def _silent(character: str) -> bool:
-    """Punctuation that is not spoken."""
-    return unicodedata.category(character)[0] == "P" and character not in _KEPT
+@lru_cache(maxsize=1)
+def _silent() -> str:
+    """All punctuation that is not spoken."""
+    characters = map(chr, range(0x20000))  # there is none beyond
+    return "".join(c for c in characters if unicodedata.category(c)[0] == "P" and c not in _KEPT)
 
 
 def as_recognised(text: str, lower: bool = True, bare: bool = True) -> str:
@@ -39,16 +40,7 @@ def as_recognised(text: str, lower: bool = True, bare: bool = True) -> str:
         text = text.lower()
     if not bare:
         return text
-    words = []
-    for word in text.split():
-        start, stop = 0, len(word)
-        while start < stop and _silent(word[start]):
-            start += 1
-        while stop > start and _silent(word[stop - 1]):
-            stop -= 1
-        if start < stop:
-            words.append(word[start:stop])
-    return " ".join(words)
+    return " ".join(filter(None, (word.strip(_silent()) for word in text.split())))
 
 
 @dataclass
@@ -58,18 +50,11 @@ class Speech:
     join: float = 0.0  # share of the pairs that are joined with their neighbours
     recognised: float = 0.0  # share of the sources (of runs, after joining) that are changed
     seed: int = 1
-    runs: int = 0
-    pairs_in_runs: int = 0
-    lower_cased: int = 0
-    unpunctuated: int = 0
-    both: int = 0
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
 
     def __post_init__(self) -> None:
         if not 0 <= self.join <= 1 or not 0 <= self.recognised <= 1:
             raise ValueError("the shares of --join and --asr lie in [0, 1]")
-
-    def counts(self) -> dict[str, int]:
-        return {k: v for k, v in asdict(self).items() if k not in ("join", "recognised", "seed")}
 
     def change(self, pairs: Pairs, number: int, documents: array[int] | None) -> Pairs:
         """The pairs of the text of this number, joined and changed as the seed says."""
@@ -97,20 +82,18 @@ class Speech:
     def _joined(self, run: list[tuple[int, str, str]]) -> tuple[int, str, str]:
         if len(run) == 1:
             return run[0]
-        self.runs += 1
-        self.pairs_in_runs += len(run)
+        self.counts["runs"] += 1
+        self.counts["pairs_in_runs"] += len(run)
         return run[0][0], " ".join(p[1].strip() for p in run), " ".join(p[2].strip() for p in run)
 
     def _recognise(self, pairs: Pairs, chance: random.Random) -> Iterator[tuple[int, str, str]]:
         for number, source, target in pairs:
             if chance.random() < self.recognised:
-                kind = chance.randrange(3)
+                kind = chance.randrange(len(KINDS))
                 changed = as_recognised(source, lower=kind != 1, bare=kind != 0)
                 if changed:  # a source of nothing but punctuation stays
                     source = changed
-                    self.lower_cased += kind == 0
-                    self.unpunctuated += kind == 1
-                    self.both += kind == 2
+                    self.counts[KINDS[kind]] += 1
             yield number, source, target
 
 
@@ -138,8 +121,8 @@ def read_documents(pair: TextPair) -> array[int] | None:
     if pair.documents is None:
         return None
     numbers, name = array("l"), None
-    with open_text(pair.documents) as (stream, _):
-        for line in stream:
+    with Lines(pair.documents) as lines:
+        for line in lines:
             found = b"\t".join(line.rstrip(b"\r\n").split(b"\t")[: pair.document_columns or None])
             numbers.append(numbers[-1] + (found != name) if numbers else 0)
             name = found

@@ -7,13 +7,11 @@ exactly the tokens the same text gives in a training file.
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
 from simultan.data.words import split_words
-
-__all__ = ["MARKER", "Pipeline", "PipelineName", "StreamingDetokenizer", "normalise"]
 
 PipelineName = Literal["words", "moses-bpe", "bpe"]
 
@@ -52,12 +50,8 @@ def normalise(text: str) -> str:
 
 @lru_cache(maxsize=8)
 def _moses(language: str) -> Any:
-    try:
-        from sacremoses import MosesTokenizer
-    except ImportError as error:
-        raise ValueError(
-            "the pipeline moses-bpe needs sacremoses: pip install sacremoses"
-        ) from error
+    from sacremoses import MosesTokenizer
+
     return MosesTokenizer(lang=language)
 
 
@@ -117,9 +111,6 @@ class Pipeline:
         words = [word for token in tokens for word in detokenizer.push(token)]
         return " ".join(words + detokenizer.flush())
 
-    def to_dict(self) -> dict[str, str]:
-        return asdict(self)
-
 
 class StreamingDetokenizer:
     """Tokens in, finished output words out; a word that was returned never changes.
@@ -146,13 +137,9 @@ class _MosesDetokenizer(StreamingDetokenizer):
     """
 
     def __init__(self, language: str) -> None:
-        try:
-            from sacremoses import MosesDetokenizer
-            from sacremoses.util import is_cjk
-        except ImportError as error:
-            raise ValueError(
-                "the pipeline moses-bpe needs sacremoses: pip install sacremoses"
-            ) from error
+        from sacremoses import MosesDetokenizer
+        from sacremoses.util import is_cjk
+
         self._rules = MosesDetokenizer
         self._is_cjk = is_cjk
         self._language = language

@@ -9,8 +9,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-__all__ = ["translate", "write_toy"]
-
 ARTICLES = {"the": ("le", "la"), "a": ("un", "une")}
 NOUNS = {  # translation, gender
     "house": ("maison", 1),

@@ -20,8 +20,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from simultan.data.text import MARKER
 
-__all__ = ["BOS", "EOS", "PAD", "UNK", "Vocabulary", "units"]
-
 PAD, BOS, EOS, UNK = range(4)
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
@@ -51,16 +49,12 @@ def units(word: str) -> list[str]:
             break
         start += 1
     while stop > start and _is_punctuation(word[stop - 1]):
-        if word[stop - 1] == ";" and "&" in word and _ends_in_entity(word, start, stop):
+        ampersand = word.rfind("&", start, stop) if word[stop - 1] == ";" else -1
+        if ampersand >= 0 and _ENTITY.fullmatch(word, ampersand, stop):
             break
         stop -= 1
     parts = [word[:start], *re.split("([<>]+)", word[start:stop]), word[stop:]]
     return [part for part in parts if part]
-
-
-def _ends_in_entity(word: str, start: int, stop: int) -> bool:
-    ampersand = word.rfind("&", start, stop)
-    return ampersand >= 0 and _ENTITY.fullmatch(word, ampersand, stop) is not None
 
 
 class Vocabulary:
@@ -177,10 +171,7 @@ class Vocabulary:
         """BPE-dropout: the word's pieces when each merge is left out with this probability."""
         if self._model is None or dropout <= 0:
             return self.encode_word(word)
-        ids: list[int] = []
-        for unit in _marked(word):
-            ids += self._sample(unit, dropout, random)
-        return ids
+        return [id for unit in _marked(word) for id in self._sample(unit, dropout, random)]
 
     def _sample(self, unit: str, dropout: float, random: random.Random) -> list[int]:
         ranks, draw = self._ranks, random.random
@@ -258,10 +249,5 @@ def _repeated(counts: Mapping[str, int], scale: float) -> Iterator[str]:
     """Text in which every unit stands as often as its scaled count says."""
     for unit, count in sorted(counts.items()):
         times = round(count * scale)
-        if times:
-            # a long run in pieces: one huge string would only cost memory
-            whole, rest = divmod(times, 4096)
-            line = " ".join([unit] * min(times, 4096))
-            yield from (line for _ in range(whole))
-            if rest:
-                yield " ".join([unit] * rest)
+        for start in range(0, times, 4096):  # one huge string would only cost memory
+            yield " ".join([unit] * min(4096, times - start))

@@ -13,8 +13,6 @@ from collections.abc import Iterable
 
 from simultan.data.languages import row
 
-__all__ = ["join_words", "split_words"]
-
 # Thai, CJK signs and punctuation, kana, Bopomofo, Han with extensions, full-width forms
 _UNSPACED = (
     "\u0e00-\u0e7f\u2e80-\u303f\u3040-\u30ff\u3100-\u312f\u31c0-\u31ff\u3200-\u33ff\u3400-\u4dbf"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from simultan.data.text import StreamingDetokenizer
 from simultan.data.vocabulary import PAD, Vocabulary
 
-__all__ = ["LONGEST_WORD", "WORD_END", "WordWriter"]
-
 LONGEST_WORD = 1_000  # pieces: no word of any language has more
 WORD_END = PAD  # says that a word is complete where pieces do not; no model writes padding
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from simultan.evaluation.instances import Instance
 
-__all__ = ["measure_comet"]
-
 
 def measure_comet(instances: Sequence[Instance], model: str) -> float:
     """The score of a log by a COMET model of this name, or by a checkpoint (a .ckpt file)."""

@@ -6,18 +6,16 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from simultan import latency
 from simultan.evaluation.evaluate import evaluate
 from simultan.evaluation.figures import Run, draw_tradeoff
 from simultan.evaluation.instances import write_text
 from simultan.evaluation.scores import Scores
+from simultan.evaluation.scoring import Scoring
 from simultan.streaming.decoding import Decoding
 from simultan.streaming.lags import Lags
 from simultan.streaming.translator import Translator
-
-__all__ = ["Point", "evaluate_curve", "measure_lags", "parse_points", "render_table"]
 
 
 @dataclass(frozen=True)
@@ -47,11 +45,11 @@ def evaluate_curve(
     references: Sequence[str],
     out: str | Path,
     decodings: Sequence[Decoding],
+    scoring: Scoring = Scoring(),
     *,
     latencies: Sequence[str] = ("al",),
-    system: str = "",
+    rows: int = 32,
     progress: Callable[[int], None] | None = None,
-    **scoring: Any,
 ) -> list[Point]:
     """Evaluate every point into a folder of its own below `out`, then write table and figure."""
     out = Path(out)
@@ -61,19 +59,11 @@ def evaluate_curve(
         decoding.resolve(translator.model.policy, translator.lags)
     points = []
     for decoding in decodings:
-        scores = evaluate(
-            translator,
-            sources,
-            references,
-            out / folder_name(decoding),
-            decoding,
-            system=system,
-            progress=progress,
-            **scoring,
-        )
+        texts = sources, references, out / folder_name(decoding)
+        scores = evaluate(translator, *texts, decoding, scoring, rows=rows, progress=progress)
         points.append(Point(decoding, scores))
     write_text(out / "curve.tsv", render_table(points))
-    runs = [Run(system or out.resolve().name, point.scores.flat()) for point in points]
+    runs = [Run(scoring.system or out.resolve().name, point.scores.flat()) for point in points]
     draw_tradeoff(runs, out / "curve", latencies=latencies)
     return points
 

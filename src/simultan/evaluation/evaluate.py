@@ -12,11 +12,12 @@ import torch
 from simultan import latency
 from simultan.data.codec import Codec
 from simultan.evaluation.instances import Instance, read_log, write_log
-from simultan.evaluation.scores import WORDS_PER_SECOND, LatencyUnit, Scores, score, write_scores
+from simultan.evaluation.scores import Scores, score, write_scores
+from simultan.evaluation.scoring import Scoring
 from simultan.streaming.decoding import DEFAULT, Decoding
 from simultan.streaming.translator import Translation, Translator
 
-__all__ = ["evaluate", "translate_set"]
+__all__ = ["check_sides", "evaluate", "translate_set"]
 
 
 def evaluate(
@@ -25,36 +26,22 @@ def evaluate(
     references: Sequence[str],
     out: str | Path | None = None,
     decoding: Decoding | str = DEFAULT,
+    scoring: Scoring = Scoring(),
     *,
     rows: int = 32,
-    tokenized: bool = False,
-    language: str = "",
-    latency_unit: LatencyUnit = "words",
-    words_per_second: float = WORDS_PER_SECOND,
-    system: str = "",
     progress: Callable[[int], None] | None = None,
 ) -> Scores:
     """Translate and score a test set; with `out`, write instances.log and scores.json there."""
+    language = scoring.language or translator.codec.target_language
+    scoring = dataclasses.replace(scoring, language=language)
+    speed = scoring.words_per_second
     instances = translate_set(
-        translator,
-        sources,
-        references,
-        decoding,
-        rows=rows,
-        words_per_second=words_per_second,
-        progress=progress,
+        translator, sources, references, decoding, speed, rows=rows, progress=progress
     )
     if out is not None:
         write_log(Path(out) / "instances.log", instances)
         instances = read_log(out)
-    scores = score(
-        instances,
-        tokenized=tokenized,
-        language=language or translator.codec.target_language,
-        latency_unit=latency_unit,
-        words_per_second=words_per_second,
-        system=system,
-    )
+    scores = score(instances, scoring)
     if out is not None:
         write_scores(Path(out) / "scores.json", scores)
     return scores
@@ -65,19 +52,13 @@ def translate_set(
     sources: Sequence[str],
     references: Sequence[str],
     decoding: Decoding | str = DEFAULT,
+    words_per_second: float = Scoring.words_per_second,
     *,
     rows: int = 32,
-    words_per_second: float = WORDS_PER_SECOND,
     progress: Callable[[int], None] | None = None,
 ) -> list[Instance]:
     """Translate a test set; returns the sentences of its log."""
-    if len(sources) != len(references):
-        raise ValueError(
-            f"{len(sources)} source lines against {len(references)} reference lines: "
-            "they must be the two sides of one test set"
-        )
-    if not sources:
-        raise ValueError("the test set is empty")
+    check_sides(sources, references)
     start = time.perf_counter()
     translations = translator.translate(sources, decoding, rows=rows, progress=progress)
     seconds = time.perf_counter() - start
@@ -93,6 +74,16 @@ def translate_set(
         dataclasses.replace(instance, seconds=seconds * length / sum(lengths))
         for instance, length in zip(instances, lengths, strict=True)
     ]
+
+
+def check_sides(sources: Sequence[str], references: Sequence[str]) -> None:
+    if len(sources) != len(references):
+        raise ValueError(
+            f"{len(sources)} source lines against {len(references)} reference lines: "
+            "they must be the two sides of one test set"
+        )
+    if not sources:
+        raise ValueError("the test set is empty")
 
 
 def _instance(

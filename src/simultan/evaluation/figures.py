@@ -15,8 +15,6 @@ from matplotlib.figure import Figure
 from simultan.evaluation.instances import Instance
 from simultan.latency import find_metric
 
-__all__ = ["Run", "draw_path", "draw_tradeoff", "find_runs"]
-
 QualityName = Literal["bleu", "bleu_lowercased", "chrf"]
 
 # Okabe and Ito's colours, told apart by colour-blind eyes; black and yellow are left out
@@ -169,10 +167,7 @@ def _draw_heads(axis: Axes, heads: list[list[list[int]]]) -> None:
     colours = matplotlib.colormaps["viridis"].resampled(layers + 1)  # its last, yellow, is too pale
     for layer in range(layers):
         points = [
-            (
-                position - 1 + _offset(head, count),
-                row + _offset(layer, layers),
-            )
+            (position - 1 + _offset(head, count), row + _offset(layer, layers))
             for row, token in enumerate(heads)
             for head, position in enumerate(token[layer])
         ]
@@ -226,11 +221,9 @@ def _pieces(pieces: list[str]) -> list[str]:
 
 def _read_scores(file: Path) -> dict[str, Any]:
     try:
-        scores = json.loads(file.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{file} is not JSON: {error}") from error
-    if not isinstance(scores, dict):
-        raise ValueError(f"{file}: a JSON object is wanted")
+        scores: dict[str, Any] = dict(json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{file} is not a JSON object: {error}") from error
     return scores
 
 

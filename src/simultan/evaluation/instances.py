@@ -16,8 +16,6 @@ from typing import Any
 
 from simultan.data.sources import read_lines
 
-__all__ = ["Instance", "read_log", "with_texts", "write_log", "write_text"]
-
 
 @dataclass(frozen=True)
 class Instance:
@@ -49,7 +47,7 @@ _SIMULEVAL = _KEYS[: _KEYS.index("source_length") + 1]
 
 def read_log(path: str | Path) -> list[Instance]:
     """Read a log (or the instances.log of a folder), in the order of the indices."""
-    path = _log_file(path)
+    path = Path(path) / "instances.log" if Path(path).is_dir() else Path(path)
     found: dict[int, Instance] = {}
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
@@ -110,11 +108,6 @@ def write_text(path: str | Path, text: str) -> None:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-
-
-def _log_file(path: str | Path) -> Path:
-    path = Path(path)
-    return path / "instances.log" if path.is_dir() else path
 
 
 def _parse(line: str) -> Instance:

@@ -11,8 +11,6 @@ from sacrebleu.metrics.chrf import CHRF
 
 from simultan.data.languages import row
 
-__all__ = ["Quality", "measure"]
-
 
 @dataclass(frozen=True)
 class Quality:

@@ -13,8 +13,6 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["resegment"]
-
 BAND = 2_000  # words to either side of the diagonal: text lost or added is seldom that long
 _SKIP, _INSERT = 1, 2  # a reference word that nothing stands for; a written word too many
 

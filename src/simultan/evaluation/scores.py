@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,11 +17,9 @@ from simultan.data.languages import row
 from simultan.data.words import split_words
 from simultan.evaluation.instances import Instance, write_text
 from simultan.evaluation.quality import Quality, measure
+from simultan.evaluation.scoring import LatencyUnit, Scoring
 
-__all__ = ["WORDS_PER_SECOND", "LatencyUnit", "Scores", "score", "write_scores"]
-
-LatencyUnit = Literal["words", "subwords"]
-WORDS_PER_SECOND = 2.5  # an unhurried speaker
+__all__ = ["Scores", "score", "write_scores"]
 
 
 @dataclass(frozen=True)
@@ -67,20 +65,12 @@ class Scores:
         return values
 
 
-def score(
-    instances: Sequence[Instance],
-    *,
-    tokenized: bool = False,
-    language: str = "",
-    latency_unit: LatencyUnit = "words",
-    words_per_second: float = WORDS_PER_SECOND,
-    system: str = "",
-) -> Scores:
+def score(instances: Sequence[Instance], scoring: Scoring = Scoring()) -> Scores:
     """Score a log of ours or of another tool; quality needs references in it."""
     if not instances:
         raise ValueError("no sentence to score")
-    if words_per_second <= 0:
-        raise ValueError(f"words per second = {words_per_second} must be above 0")
+    if scoring.words_per_second <= 0:
+        raise ValueError(f"words per second = {scoring.words_per_second} must be above 0")
     without = [i.index for i in instances if i.reference is None]
     if without and len(without) < len(instances):
         raise ValueError(
@@ -90,9 +80,9 @@ def score(
     measured: dict[str, Any] = dict.fromkeys(field.name for field in dataclasses.fields(Quality))
     if not without:
         references = [i.reference or "" for i in instances]
-        measured = dataclasses.asdict(
-            measure([i.prediction for i in instances], references, tokenized, language)
-        )
+        predictions = [i.prediction for i in instances]
+        quality = measure(predictions, references, scoring.tokenized, scoring.language)
+        measured = dataclasses.asdict(quality)
     written = [i for i in instances if i.delays]
     with_heads = [i for i in instances if i.token_heads]
     guesses = [right for i in instances for right in i.guesses or []]
@@ -106,16 +96,16 @@ def score(
     seconds = _sum([i.seconds for i in instances])
     source_words = _sum([i.source_length if isinstance(i.source, str) else None for i in instances])
     return Scores(
-        system=system,
+        system=scoring.system,
         sentences=len(instances),
         empty=len(instances) - len(written),
-        latency_unit=latency_unit,
+        latency_unit=scoring.latency_unit,
         span=sum(spans) / len(spans) if spans else None,
-        al_ca=_computation_aware(written, words_per_second, language),
-        words_per_second=words_per_second,
+        al_ca=_computation_aware(written, scoring),
+        words_per_second=scoring.words_per_second,
         seconds_per_source_word=_ratio(seconds, source_words),
         seconds_per_target_word=_ratio(seconds, sum(len(i.delays) for i in instances)),
-        latency=_latencies(written, latency_unit, language),
+        latency=_latencies(written, scoring),
         guesses=len(guesses) / len(instances) if guesses else None,
         guesses_right=_ratio(sum(guesses), len(guesses)),
         **measured,
@@ -127,14 +117,12 @@ def write_scores(path: str | Path, scores: Scores) -> None:
     write_text(path, json.dumps(scores.flat(), indent=2) + "\n")
 
 
-def _latencies(
-    written: Sequence[Instance], unit: LatencyUnit, language: str
-) -> dict[str, float | None]:
+def _latencies(written: Sequence[Instance], scoring: Scoring) -> dict[str, float | None]:
     """Means over the sentences for which something was written, as in SimulEval."""
     means: dict[str, float | None] = dict.fromkeys(latency.METRICS)
     if not written:
         return means
-    delays, lengths = _lengths(written, unit, language)
+    delays, lengths = _lengths(written, scoring.latency_unit, scoring.language)
     timed = any(isinstance(i.source, list) for i in written)  # a recording, in milliseconds
     for name, metric in latency.METRICS.items():
         if not (timed and metric.text_only):
@@ -142,19 +130,17 @@ def _latencies(
     return means
 
 
-def _computation_aware(
-    written: Sequence[Instance], words_per_second: float, language: str
-) -> float | None:
+def _computation_aware(written: Sequence[Instance], scoring: Scoring) -> float | None:
     """AL with the logged computing times, or else with another tool's `elapsed`."""
     if not written or not any(any(i.elapsed) for i in written):
         return None
-    delays, lengths = _lengths(written, "words", language)
+    delays, lengths = _lengths(written, "words", scoring.language)
     if all(i.computing is not None for i in written):
         computing = _padded([i.computing or [] for i in written])
-        times = latency.emission_times(delays, computing, words_per_second)
+        times = latency.emission_times(delays, computing, scoring.words_per_second)
     else:
         times = _padded([i.elapsed for i in written])
-    return latency.computation_aware_average_lagging(delays, times, *lengths).mean().item()
+    return latency.average_lagging(delays, *lengths, times=times).mean().item()
 
 
 def _lengths(

@@ -8,18 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from simultan.data.speech import as_recognised
+from simultan.evaluation.evaluate import check_sides
 from simultan.evaluation.instances import Instance, write_log, write_text
 from simultan.evaluation.resegment import resegment
 from simultan.evaluation.scores import Scores, score, write_scores
-
-if TYPE_CHECKING:
-    from simultan.streaming.decoding import Decoding
-    from simultan.streaming.translator import Translator
-
-__all__ = ["Document", "Speech", "StreamScores", "documents_of", "evaluate_streams", "play"]
+from simultan.evaluation.scoring import Scoring
+from simultan.streaming.decoding import Decoding
+from simultan.streaming.session import Write
+from simultan.streaming.translator import Translator, play
 
 Speech = Literal["written", "unpunctuated", "lower-case", "recognised"]
 Document = tuple[list[str], list[str]]  # source sentences, reference sentences
@@ -42,11 +41,7 @@ def documents_of(
     sources: Sequence[str], references: Sequence[str], lines: int = 0
 ) -> list[Document]:
     """Documents of so many lines; 0: all of them. An empty source line ends a document, too."""
-    if len(sources) != len(references):
-        raise ValueError(
-            f"{len(sources)} source lines against {len(references)} reference lines: "
-            "they must be the two sides of one test set"
-        )
+    check_sides(sources, references)
     found: list[Document] = [([], [])]
     for source, reference in zip(sources, references, strict=True):
         if not source.strip() or (lines and len(found[-1][0]) >= lines):
@@ -68,75 +63,34 @@ def spoken(text: str, speech: Speech) -> str:
     return as_recognised(text, lower=lower, bare=bare)
 
 
-def play(
-    translator: Translator,
-    texts: Sequence[str],
-    decoding: Decoding | str = "",
-    *,
-    rows: int = 32,
-    longest: int | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> list[Written]:
-    """Each text as one stream; `progress` is told how many more source words were heard."""
-    from simultan.streaming.session import Write
-
-    rows = max(1, min(rows, len(texts)))
-    session = translator.session(decoding, rows=rows, longest=longest)
-    written: list[Written] = [[] for _ in texts]
-    waiting = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    text_of = [-1] * rows
-    active = 0
-    for row in range(rows):
-        text_of[row] = waiting.pop()
-        session.push(texts[text_of[row]], row)
-        session.close(row)
-        active += 1
-    while active:
-        for row, event in session.advance():
-            if isinstance(event, Write):
-                written[text_of[row]] += [(word, event.delay) for word in event.text.split()]
-        for row in range(rows):
-            if text_of[row] >= 0 and session.rows[row].done:
-                if progress is not None:
-                    progress(session.rows[row].read)
-                text_of[row] = -1
-                active -= 1
-                if waiting:
-                    session.reset(row)
-                    text_of[row] = waiting.pop()
-                    session.push(texts[text_of[row]], row)
-                    session.close(row)
-                    active += 1
-    return written
-
-
 def evaluate_streams(
     translator: Translator,
     documents: Sequence[Document],
     decoding: Decoding | str = "",
     out: str | Path | None = None,
+    scoring: Scoring = Scoring(),
     *,
     speech: Speech = "written",
     rows: int = 32,
     longest: int | None = None,
-    tokenized: bool = False,
-    system: str = "",
     progress: Callable[[int], None] | None = None,
 ) -> StreamScores:
     """Play, put back into sentences, score; with `out`, leave log and scores there.
+
+    `progress` is told how many more source words were heard.
 
     The delay of a word counts from the beginning of its sentence. Where it is a sentence that was
     not heard yet, by the alignment, that is a number below 1.
     """
     said = [[spoken(text, speech) for text in sources] for sources, _ in documents]
-    written = play(
-        translator,
-        [" ".join(sentences) for sentences in said],
-        decoding,
-        rows=rows,
-        longest=longest,
-        progress=progress,
-    )
+    texts = [" ".join(sentences) for sentences in said]
+    session = translator.session(decoding, rows=max(1, min(rows, len(texts))), longest=longest)
+    written: list[Written] = [[] for _ in texts]
+    for number, event, _ in play(session, texts):
+        if isinstance(event, Write):
+            written[number] += [(word, event.delay) for word in event.text.split()]
+        elif event is None and progress is not None:
+            progress(len(texts[number].split()))
     instances: list[Instance] = []
     silence = heard = 0
     for sentences, (_, references), words in zip(said, documents, written, strict=True):
@@ -145,7 +99,7 @@ def evaluate_streams(
         silence = max(silence, max(two - one for one, two in pairwise(stops)))
         instances += _sentences(len(instances), sentences, references, words)
         heard += count
-    scores = score(instances, tokenized=tokenized, system=system)
+    scores = score(instances, scoring)
     found = StreamScores(
         scores,
         len(documents),

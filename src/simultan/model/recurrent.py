@@ -72,19 +72,9 @@ class Recurrent(TranslationModel):
         self.scale = width**0.5  # as in the Transformer: what is small for a logit is large here
         self.source_embedding = nn.Embedding(source_size, width)
         self.target_embedding = nn.Embedding(target_size, width)
-        self.encoder = nn.LSTM(
-            width,
-            width,
-            model.encoder_layers,
-            batch_first=True,
-            dropout=model.dropout if model.encoder_layers > 1 else 0.0,
-        )
-        self.decoder = nn.LSTM(
-            width,
-            width,
-            model.decoder_layers,
-            batch_first=True,
-            dropout=model.dropout if model.decoder_layers > 1 else 0.0,
+        self.encoder, self.decoder = (
+            nn.LSTM(width, width, n, batch_first=True, dropout=model.dropout if n > 1 else 0.0)
+            for n in (model.encoder_layers, model.decoder_layers)
         )
         heads = (model.decoder_heads or model.heads) if self.policy.every_head else 1
         self.cross = MonotonicAttention(

@@ -14,7 +14,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.library import custom_op
+
+from simultan.ops.opaque import opaque
 
 MAX_SOURCE = 16_384
 
@@ -98,6 +99,7 @@ def check_source(source: int) -> int:
     return int(triton.next_power_of_2(source))
 
 
+@opaque("alignment", lambda p, lengths: (torch.empty_like(p), torch.empty_like(p)))
 def _forward(p: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     batch, heads, target, source = p.shape
     block = check_source(source)
@@ -109,6 +111,7 @@ def _forward(p: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     return alpha, q
 
 
+@opaque("alignment_backward", lambda p, q, g, lengths: torch.empty_like(p))
 def _backward(p: Tensor, q: Tensor, g: Tensor, lengths: Tensor) -> Tensor:
     batch, heads, target, source = p.shape
     block = check_source(source)
@@ -120,35 +123,17 @@ def _backward(p: Tensor, q: Tensor, g: Tensor, lengths: Tensor) -> Tensor:
     return dp
 
 
-# torch.compile sees the launches as two opaque operations: block sizes and warps depend on the
-# shape, which is a symbol while it traces. Outside of it the plain functions save the dispatch.
-_forward_op = custom_op("simultan::alignment", _forward, mutates_args=())
-_backward_op = custom_op("simultan::alignment_backward", _backward, mutates_args=())
-
-
-@_forward_op.register_fake
-def _(p: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(p), torch.empty_like(p)
-
-
-@_backward_op.register_fake
-def _(p: Tensor, q: Tensor, g: Tensor, lengths: Tensor) -> Tensor:
-    return torch.empty_like(p)
-
-
 class _Alignment(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, p: Tensor, lengths: Tensor) -> Tensor:
-        run = _forward_op if torch.compiler.is_compiling() else _forward
-        alpha, q = run(p, lengths)
+        alpha, q = _forward(p, lengths)
         ctx.save_for_backward(p, q, lengths)
         return alpha
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         p, q, lengths = ctx.saved_tensors
-        run = _backward_op if torch.compiler.is_compiling() else _backward
-        return run(p, q, grads[0].contiguous(), lengths), None
+        return _backward(p, q, grads[0].contiguous(), lengths), None
 
 
 def expected_alignment(p_choose: Tensor, source_lengths: Tensor) -> Tensor:

@@ -14,9 +14,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.library import custom_op
 
 from simultan.ops import cpu
+from simultan.ops.opaque import opaque
 
 MAX_BLOCK = 64
 HEAD_SIZES = (16, 32, 64, 128)
@@ -131,6 +131,7 @@ def _stop_strides(stops: Tensor | None, q: Tensor) -> tuple[int, ...]:
     return (0, 0) if stops is None else stops.expand(q.shape[0], q.shape[2]).stride()
 
 
+@opaque("attention", lambda q, k, v, stops: _empty(q))
 def _forward(q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None) -> Tensor:
     out = _empty(q)
     if not fits(q, k):
@@ -144,6 +145,7 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None) -> Tensor:
     return out
 
 
+@opaque("attention_backward", lambda q, k, v, *_: (_empty(q), _empty(k), _empty(v)))
 def _backward(
     q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None, g: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -160,35 +162,16 @@ def _backward(
     return dq, dk, dv
 
 
-# opaque to torch.compile, and plain functions outside of it: see alignment_triton
-_forward_op = custom_op("simultan::attention", _forward, mutates_args=())
-_backward_op = custom_op("simultan::attention_backward", _backward, mutates_args=())
-
-
-@_forward_op.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None) -> Tensor:
-    return _empty(q)
-
-
-@_backward_op.register_fake
-def _(
-    q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None, g: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _empty(q), _empty(k), _empty(v)
-
-
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None) -> Tensor:
-        run = _forward_op if torch.compiler.is_compiling() else _forward
         ctx.save_for_backward(q, k, v, stops)
-        return run(q, k, v, stops)
+        return _forward(q, k, v, stops)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        run = _backward_op if torch.compiler.is_compiling() else _backward
         q, k, v, stops = ctx.saved_tensors
-        return *run(q, k, v, stops, grads[0]), None
+        return *_backward(q, k, v, stops, grads[0]), None
 
 
 def masked_attention(q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None) -> Tensor:

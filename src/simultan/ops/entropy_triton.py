@@ -12,7 +12,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.library import custom_op
+
+from simultan.ops.opaque import opaque
 
 BLOCK = 4096  # logits at once; each lane of a block has its own running maximum and sum
 
@@ -68,10 +69,16 @@ def _block(size: int) -> int:
     return min(BLOCK, int(triton.next_power_of_2(size)))
 
 
+def _results(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Memory for both losses and the log-sum-exp of each row."""
+    n = logits.shape[0]
+    return logits.new_empty(2, n, dtype=torch.float32), logits.new_empty(n, dtype=torch.float32)
+
+
+@opaque("entropy", lambda logits, target, smoothing: _results(logits))
 def _forward(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
     n, v = logits.shape
-    out = torch.empty(2, n, dtype=torch.float32, device=logits.device)
-    lse = torch.empty(n, dtype=torch.float32, device=logits.device)
+    out, lse = _results(logits)
     if n:
         entropy_forward[(n,)](
             logits, target, out, lse, n, v, smoothing, BLOCK=_block(v), num_warps=8
@@ -79,6 +86,7 @@ def _forward(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, 
     return out, lse
 
 
+@opaque("entropy_backward", lambda logits, *_: torch.empty_like(logits))
 def _backward(logits: Tensor, target: Tensor, lse: Tensor, g: Tensor, smoothing: float) -> Tensor:
     n, v = logits.shape
     block = _block(v)
@@ -90,35 +98,18 @@ def _backward(logits: Tensor, target: Tensor, lse: Tensor, g: Tensor, smoothing:
     return dx
 
 
-_forward_op = custom_op("simultan::entropy", _forward, mutates_args=())
-_backward_op = custom_op("simultan::entropy_backward", _backward, mutates_args=())
-
-
-@_forward_op.register_fake
-def _(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    n = logits.shape[0]
-    return logits.new_empty(2, n, dtype=torch.float32), logits.new_empty(n, dtype=torch.float32)
-
-
-@_backward_op.register_fake
-def _(logits: Tensor, target: Tensor, lse: Tensor, g: Tensor, smoothing: float) -> Tensor:
-    return torch.empty_like(logits)
-
-
 class _Entropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, smoothing: float) -> Tensor:
-        run = _forward_op if torch.compiler.is_compiling() else _forward
-        out, lse = run(logits, target, smoothing)
+        out, lse = _forward(logits, target, smoothing)
         ctx.save_for_backward(logits, target, lse)
         ctx.smoothing = smoothing
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        run = _backward_op if torch.compiler.is_compiling() else _backward
         logits, target, lse = ctx.saved_tensors
-        return run(logits, target, lse, grads[0].contiguous(), ctx.smoothing), None, None
+        return _backward(logits, target, lse, grads[0].contiguous(), ctx.smoothing), None, None
 
 
 def cross_entropy(logits: Tensor, target: Tensor, smoothing: float) -> Tensor:

@@ -16,9 +16,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.library import custom_op
 
 from simultan.ops.alignment_triton import check_source, compose
+from simultan.ops.opaque import opaque
 
 # An energy past the source's end (its negative: a maximum there); inf would make inf - inf.
 LOWEST = tl.constexpr(-1e30)
@@ -199,6 +199,11 @@ def _grid(x: Tensor) -> tuple[int, int, int, int, int, int]:
     return heads * target, batch * heads * target, source, block, rows, warps
 
 
+def _empty(x: Tensor, count: int) -> tuple[Tensor, ...]:
+    return tuple(torch.empty_like(x) for _ in range(count))
+
+
+@opaque("infinite_lookback", lambda alpha, u, lengths: torch.empty_like(u))
 def _infinite(alpha: Tensor, u: Tensor, lengths: Tensor) -> Tensor:
     ht, n, s, block, rows, warps = _grid(u)
     beta = torch.empty_like(u)
@@ -208,11 +213,12 @@ def _infinite(alpha: Tensor, u: Tensor, lengths: Tensor) -> Tensor:
     return beta
 
 
+@opaque("infinite_lookback_backward", lambda alpha, u, *_: _empty(u, 2))
 def _infinite_backward(
     alpha: Tensor, u: Tensor, g: Tensor, lengths: Tensor
 ) -> tuple[Tensor, Tensor]:
     ht, n, s, block, rows, warps = _grid(u)
-    dalpha, du = torch.empty_like(u), torch.empty_like(u)
+    dalpha, du = _empty(u, 2)
     infinite_backward[(triton.cdiv(n, rows),)](
         alpha, u, g, dalpha, du, lengths, ht, n, s, ROWS=rows, BLOCK=block, num_warps=warps
     )
@@ -225,75 +231,42 @@ def _window_grid(u: Tensor) -> tuple[int, int, int, tuple[int, int]]:
     return ht, s, block, (n, triton.cdiv(s, block))
 
 
+@opaque("window_lookback", lambda alpha, u, *_: _empty(u, 3))
 def _window(alpha: Tensor, u: Tensor, lengths: Tensor, w: int) -> tuple[Tensor, Tensor, Tensor]:
     ht, s, block, grid = _window_grid(u)
-    m, inv, beta = torch.empty_like(u), torch.empty_like(u), torch.empty_like(u)
+    m, inv, beta = _empty(u, 3)
     window_softmax[grid](u, m, inv, lengths, ht, s, w, BLOCK=block)
     window_forward[grid](alpha, u, m, inv, beta, lengths, ht, s, w, BLOCK=block)
     return beta, m, inv
 
 
+@opaque("window_lookback_backward", lambda alpha, u, *_: _empty(u, 2))
 def _window_backward(
     alpha: Tensor, u: Tensor, m: Tensor, inv: Tensor, g: Tensor, lengths: Tensor, w: int
 ) -> tuple[Tensor, Tensor]:
     ht, s, block, grid = _window_grid(u)
-    mean, du = torch.empty_like(u), torch.empty_like(u)
+    mean, du = _empty(u, 2)
     window_mean[grid](u, m, inv, g, mean, lengths, ht, s, w, BLOCK=block)
     window_backward[grid](alpha, u, m, inv, g, mean, du, lengths, ht, s, w, BLOCK=block)
     return mean, du
-
-
-_infinite_op = custom_op("simultan::infinite_lookback", _infinite, mutates_args=())
-_infinite_backward_op = custom_op(
-    "simultan::infinite_lookback_backward", _infinite_backward, mutates_args=()
-)
-_window_op = custom_op("simultan::window_lookback", _window, mutates_args=())
-_window_backward_op = custom_op(
-    "simultan::window_lookback_backward", _window_backward, mutates_args=()
-)
-
-
-@_infinite_op.register_fake
-def _(alpha: Tensor, u: Tensor, lengths: Tensor) -> Tensor:
-    return torch.empty_like(u)
-
-
-@_infinite_backward_op.register_fake
-def _(alpha: Tensor, u: Tensor, g: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(u), torch.empty_like(u)
-
-
-@_window_op.register_fake
-def _(alpha: Tensor, u: Tensor, lengths: Tensor, w: int) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(u), torch.empty_like(u), torch.empty_like(u)
-
-
-@_window_backward_op.register_fake
-def _(
-    alpha: Tensor, u: Tensor, m: Tensor, inv: Tensor, g: Tensor, lengths: Tensor, w: int
-) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(u), torch.empty_like(u)
 
 
 class _InfiniteLookback(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, alpha: Tensor, u: Tensor, lengths: Tensor) -> Tensor:
         ctx.save_for_backward(alpha, u, lengths)
-        run = _infinite_op if torch.compiler.is_compiling() else _infinite
-        return run(alpha, u, lengths)
+        return _infinite(alpha, u, lengths)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         alpha, u, lengths = ctx.saved_tensors
-        run = _infinite_backward_op if torch.compiler.is_compiling() else _infinite_backward
-        return *run(alpha, u, grads[0].contiguous(), lengths), None
+        return *_infinite_backward(alpha, u, grads[0].contiguous(), lengths), None
 
 
 class _WindowLookback(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, alpha: Tensor, u: Tensor, lengths: Tensor, w: int) -> Tensor:
-        run = _window_op if torch.compiler.is_compiling() else _window
-        beta, m, inv = run(alpha, u, lengths, w)
+        beta, m, inv = _window(alpha, u, lengths, w)
         ctx.save_for_backward(alpha, u, m, inv, lengths)
         ctx.w = w
         return beta
@@ -301,8 +274,11 @@ class _WindowLookback(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
         alpha, u, m, inv, lengths = ctx.saved_tensors
-        run = _window_backward_op if torch.compiler.is_compiling() else _window_backward
-        return *run(alpha, u, m, inv, grads[0].contiguous(), lengths, ctx.w), None, None
+        return (
+            *_window_backward(alpha, u, m, inv, grads[0].contiguous(), lengths, ctx.w),
+            None,
+            None,
+        )
 
 
 def expected_attention(

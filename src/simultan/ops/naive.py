@@ -9,8 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["expected_alignment", "expected_attention"]
-
 
 def expected_alignment(p_choose: Tensor, source_lengths: Tensor) -> Tensor:
     """alpha [B, H, T, S]; see simultan.ops."""

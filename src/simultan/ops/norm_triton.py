@@ -14,7 +14,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.library import custom_op
+
+from simultan.ops.opaque import opaque
 
 PROGRAMS = 264  # two for each multiprocessor of an H200; any number is right
 MAX_WIDTH = 4096
@@ -81,19 +82,29 @@ def _sizes(x: Tensor) -> tuple[int, int, int, int, int]:
     return x.numel() // width, width, block, rows, max(1, min(8, rows * block // 512))
 
 
+def _results(x: Tensor, half: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Memory for y, and for mean and 1 / deviation of each row."""
+    n = x.numel() // x.shape[-1]
+    y = torch.empty_like(x, dtype=torch.bfloat16 if half else x.dtype)
+    return y, x.new_empty(n, dtype=torch.float32), x.new_empty(n, dtype=torch.float32)
+
+
+@opaque("norm", lambda x, weight, bias, eps, half: _results(x, half))
 def _forward(
     x: Tensor, weight: Tensor, bias: Tensor, eps: float, half: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     n, d, block, rows, warps = _sizes(x)
-    y = torch.empty_like(x, dtype=torch.bfloat16 if half else x.dtype)
-    mean = torch.empty(n, dtype=torch.float32, device=x.device)
-    rstd = torch.empty(n, dtype=torch.float32, device=x.device)
+    y, mean, rstd = _results(x, half)
     norm_forward[(triton.cdiv(n, rows),)](
         x, weight, bias, y, mean, rstd, n, d, eps, ROWS=rows, BLOCK=block, num_warps=warps
     )
     return y, mean, rstd
 
 
+@opaque(
+    "norm_backward",
+    lambda x, weight, g, mean, rstd: (torch.empty_like(x), mean.new_empty(2 * x.shape[-1])),
+)
 def _backward(
     x: Tensor, weight: Tensor, g: Tensor, mean: Tensor, rstd: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -107,39 +118,19 @@ def _backward(
     return dx, parts.sum(0)  # both sums in one: it is the launch that costs
 
 
-_forward_op = custom_op("simultan::norm", _forward, mutates_args=())
-_backward_op = custom_op("simultan::norm_backward", _backward, mutates_args=())
-
-
-@_forward_op.register_fake
-def _(
-    x: Tensor, weight: Tensor, bias: Tensor, eps: float, half: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    n = x.numel() // x.shape[-1]
-    y = torch.empty_like(x, dtype=torch.bfloat16 if half else x.dtype)
-    return y, x.new_empty(n, dtype=torch.float32), x.new_empty(n, dtype=torch.float32)
-
-
-@_backward_op.register_fake
-def _(x: Tensor, weight: Tensor, g: Tensor, mean: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x), mean.new_empty(2 * x.shape[-1])
-
-
 class _Norm(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, half: bool
     ) -> Tensor:
-        run = _forward_op if torch.compiler.is_compiling() else _forward
-        y, mean, rstd = run(x, weight, bias, eps, half)
+        y, mean, rstd = _forward(x, weight, bias, eps, half)
         ctx.save_for_backward(x, weight, mean, rstd)
         return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        run = _backward_op if torch.compiler.is_compiling() else _backward
         x, weight, mean, rstd = ctx.saved_tensors
-        dx, sums = run(x, weight, grads[0].contiguous(), mean, rstd)
+        dx, sums = _backward(x, weight, grads[0].contiguous(), mean, rstd)
         dw, db = sums.chunk(2)
         return dx, dw, db, None, None
 

@@ -1,4 +1,4 @@
-"""Who may come in: tokens with rights, the keys of channels, pages and names of this server."""
+"""Access control: tokens with rights, keys of channels, allowed pages and host names."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from starlette.datastructures import Headers
 
 from simultan.server.protocol import ProtocolError
 from simultan.server.settings import Settings
-
-__all__ = ["RIGHTS", "Access", "Token", "channel_of"]
 
 logger = logging.getLogger(__name__)
 RIGHTS = ("translate", "publish", "follow", "metrics")

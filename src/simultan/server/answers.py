@@ -15,10 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from simultan.server.channels import Follower
 from simultan.server.live import Live
-from simultan.server.protocol import End, Finished, ProtocolError, Read, Write, encode
+from simultan.server.protocol import End, Finished, ProtocolError, Read, Stats, Write, encode
 from simultan.server.texts import TextJob
-
-__all__ = ["Events", "Following", "Problem", "Text", "Translated", "answer", "read_text", "refuse"]
 
 STATUS = {
     "unauthorized": 401,
@@ -51,20 +49,13 @@ class WriteModel(BaseModel):
     at: int = Field(description="Milliseconds since the start.")
 
 
-class StatsModel(BaseModel):
-    words: int
-    written: int
-    segments: int
-    seconds: float
-
-
 class Translated(BaseModel):
     """A translated text."""
 
     pair: str
     text: str = Field(description="A segment to a line.")
     writes: list[WriteModel]
-    stats: StatsModel
+    stats: Stats
 
 
 class Problem(BaseModel):
@@ -127,10 +118,10 @@ async def _collect(job: TextJob, pair: str) -> Response:
     try:
         async for message in job:
             match message:
-                case Write(text, delay, heads, segment, at):
-                    lines[-1].append(text)
+                case Write():
+                    lines[-1].append(message.text)
                     writes.append(
-                        {"text": text, "delay": delay, "heads": heads, "segment": segment, "at": at}
+                        {name: getattr(message, name) for name in WriteModel.model_fields}
                     )
                 case End():
                     lines.append([])

@@ -31,8 +31,6 @@ from simultan.server.texts import TextJob
 from simultan.streaming.decoding import Decoding
 from simultan.streaming.translator import Translator
 
-__all__ = ["create_app"]
-
 STATIC = Path(__file__).parent / "static"
 READ = ["GET", "HEAD"]
 

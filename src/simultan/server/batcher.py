@@ -1,6 +1,6 @@
 """Many streams -> rows of one batched session, which belongs to one thread.
 
-Each turn takes every stream that can go on by at most one target token, in one step of the model.
+In each turn, every stream that can write gets at most one target token, in one step of the model.
 A stream has a row while it has something to translate; those that speak come before those that
 have a whole text.
 """
@@ -12,7 +12,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from simultan.server.protocol import Numbered
@@ -22,20 +21,10 @@ from simultan.streaming import session as events
 from simultan.streaming.decoding import Decoding
 from simultan.streaming.session import Session
 
-__all__ = ["Batcher", "Turn"]
-
 MOST_TOKENS = 64  # of one word; the rest of it is not heard
 MOST_COMMANDS = 256  # between two turns
-MOST_OTHERS = 8  # whole texts in one step: who speaks has to wait for its end
+MOST_OTHERS = 8  # whole texts in one step: live streams wait for its end
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One step of the model, for the metrics."""
-
-    rows: int
-    seconds: float
 
 
 class Batcher:
@@ -49,7 +38,7 @@ class Batcher:
         words_per_second: float = 100.0,
         hold_seconds: float = 5.0,
         batching: bool = True,
-        on_turn: Callable[[Turn], None] = lambda turn: None,
+        on_turn: Callable[[int, float], None] = lambda rows, seconds: None,  # of a step
         on_wait: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self.session, self.window, self.batching = session, window, batching
@@ -57,7 +46,7 @@ class Batcher:
         self.on_turn, self.on_wait = on_turn, on_wait
         self.rows = Rows(session, hold_seconds)
         self.queues: dict[Queue, None] = {}  # in the order in which they came
-        self.lent = 0.0  # seconds that who speaks has given to the others
+        self.lent = 0.0  # seconds that live streams have given to the others
         self.busy = False  # something was done in the last turn
         self.turn_began: float | None = None
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -175,7 +164,7 @@ class Batcher:
         return 0 if speaking or others else wait
 
     def _groups(self, speaking: list[Queue], others: list[Queue]) -> list[list[Queue]]:
-        """Who is computed together: a step takes as long as its longest row makes it.
+        """Which streams share a step: it takes as long as its longest row.
 
         While somebody speaks, one of the others at a time has a step of its own, and all of them
         together no more time than those who speak.
@@ -262,7 +251,7 @@ class Batcher:
             if queue.suspect and not queue.skip and not self.session.wants_turn(self._row(queue)):
                 queue.suspect = False  # what failed with others does not fail alone
             self._rest(queue)
-        self.on_turn(Turn(len(group), now - began))
+        self.on_turn(len(group), now - began)
 
     def _separate(self, group: Sequence[Queue], error: Exception) -> None:
         """A step of several rows failed: each is said again, alone, and fails alone if it must."""

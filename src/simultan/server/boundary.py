@@ -12,8 +12,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from simultan.server.access import Access
 from simultan.server.protocol import ProtocolError
 
-__all__ = ["Boundary"]
-
 access_log = logging.getLogger("simultan.access")
 POLICY = (  # the page is all our own; a caption window may be transparent, never framed
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"

@@ -1,8 +1,8 @@
 """Channels: a stream that writes one can be followed by others, who only read.
 
-Who knows a channel's secret writes it; its name, which followers know, does not tell the secret.
+A client that knows a channel's secret writes it. Followers know its name, which does not tell it.
 Events are made once for all followers, as server-sent events. A follower has a queue of bounded
-length: who reads too slowly loses its place, is told so, and nobody waits for it.
+length: one that reads too slowly is told so and cut off, and nobody waits for it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from typing import Any
 from simultan.server.protocol import End, Finished, Numbered, Write
 from simultan.server.rates import Places
 
-__all__ = ["Channels", "Follower"]
-
-RECENT = 100  # events; who comes late sees the last lines at once
+RECENT = 100  # events that a new follower is sent at once
 QUEUE = 256  # events that wait for one follower
 
 
 class Follower:
-    """One who reads a channel: iterate over its events, ready to be sent."""
+    """A reader of a channel: iterate over its events, ready to be sent."""
 
     def __init__(self, first: list[str], heartbeat: float, address: str) -> None:
         self.address = address
@@ -47,7 +45,7 @@ class Follower:
             yield event
 
     def take(self, event: str) -> bool:
-        """One more event; False: it was one too many, this follower is out."""
+        """Queue an event; False if the queue is full, which ends this follower."""
         if self.queue.qsize() < QUEUE + RECENT:
             self.queue.put_nowait(event)
             return True
@@ -138,12 +136,12 @@ class Channels:
             self._forget(name)
 
     def stop(self) -> None:
-        """The server goes: followers hear of it."""
+        """Tell all followers that the server stops."""
         for follower in self.followers:
             follower.end(_event("going-away", {}))
 
     def look(self, now: float, slow: float) -> None:
-        """Who does not even read that it is over is cut off."""
+        """Cut off followers that do not even read their last event."""
         for follower in self.followers:
             if follower.over is not None and now - follower.over > slow and follower.task:
                 follower.task.cancel()

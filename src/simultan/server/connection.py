@@ -25,13 +25,10 @@ from simultan.server.rates import Bucket
 from simultan.server.session import Session
 
 if TYPE_CHECKING:
-    from simultan.server.access import Token
     from simultan.server.live import Live
 
-__all__ = ["Connection", "serve"]
-
 logger = logging.getLogger(__name__)
-MOST_PONGS = 16  # that wait to be sent: who floods with pings misses answers
+MOST_PONGS = 16  # answers that may wait; a client that floods with pings misses some
 BYTES_PER_SECOND = 64 * 1024  # read from one connection; a burst may have ten times as much
 
 
@@ -193,8 +190,10 @@ async def _begin(connection: Connection, live: Live) -> None:
             return
         if not isinstance(start, Start):
             raise ProtocolError("malformed", "the first message is start")
-        token = await _check_rights(connection, live, start)
-        resume = start.resume
+        resume, caller = start.resume, (connection.socket.headers, start.token, connection.address)
+        token = await live.access.check("translate", *caller)
+        if start.channel is not None and resume is None:
+            token = await live.access.check("publish", *caller)
         if live.stopping or (live.draining and resume is None):
             connection.end(GoingAway())
             return
@@ -208,11 +207,3 @@ async def _begin(connection: Connection, live: Live) -> None:
     session.connection, connection.session = connection, session
     started = live.describe(session, resume is not None, token)
     await connection.socket.send_text(encode(started, session.received))
-
-
-async def _check_rights(connection: Connection, live: Live, start: Start) -> Token | None:
-    headers, address = connection.socket.headers, connection.address
-    token = await live.access.check("translate", headers, start.token, address)
-    if start.channel is not None and start.resume is None:
-        token = await live.access.check("publish", headers, start.token, address)
-    return token

@@ -18,8 +18,6 @@ from websockets.frames import Frame
 from simultan.server.rates import Bucket, Places
 from simultan.server.settings import Settings
 
-__all__ = ["GuardedConfig"]
-
 LONGEST_HEADER = 16 * 1024  # bytes, all of a request's headers together
 SLICE = 2048  # bytes of frames that are looked at before others have their turn
 MOST_LATE = 16 * 1024  # bytes that are still read when we have closed
@@ -120,7 +118,7 @@ class GuardedHttp(H11Protocol):
 
 
 class GuardedWebSocket(WebSocketsSansIOProtocol):
-    """Frames are parsed as fast as the app takes them; who floods with pings is cut off."""
+    """Frames are parsed as fast as the app takes them; a client that floods is cut off."""
 
     config: GuardedConfig
 

@@ -1,4 +1,4 @@
-"""All sessions of a server: who may start one, who is connected, what ends it."""
+"""All sessions of a server: how they start, which connection they have, what ends them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from simultan.server.protocol import (
     Words,
     Write,
 )
-from simultan.server.queue import Fault, Queue
+from simultan.server.queue import Fault
 from simultan.server.rates import Places
 from simultan.server.session import Session
 from simultan.server.settings import Settings
@@ -32,8 +32,6 @@ from simultan.server.texts import TextJob
 from simultan.server.words import split_words
 from simultan.streaming.decoding import Decoding
 from simultan.streaming.translator import Translator
-
-__all__ = ["Live"]
 
 logger = logging.getLogger(__name__)
 access_log = logging.getLogger("simultan.access")
@@ -103,9 +101,7 @@ class Live:
 
     def _all_at_rest(self) -> bool:
         open_sessions = [s for s in self.sessions.values() if s.connection is not None]
-        return not self.jobs and all(
-            isinstance(s.queue, Queue) and s.queue.at_rest for s in open_sessions
-        )
+        return not self.jobs and all(session.queue.at_rest for session in open_sessions)
 
     async def finish(self) -> None:
         """No more words; what was received is written; everybody is told."""
@@ -248,11 +244,9 @@ class Live:
 
     def _free(self, session: Session, why: str) -> None:
         """Its place is free, once; a session that is done stays only to be fetched."""
-        queue = session.queue
-        assert isinstance(queue, Queue)
-        if queue.closed:
+        if session.queue.closed:
             return
-        queue.close()
+        session.queue.close()
         self.sessions_of.give_back(session.address)
         self.metrics.sessions.set(len(self.sessions_of))
         access_log.info(
@@ -295,7 +289,6 @@ class Live:
     def _look_at(self, session: Session, now: float) -> None:
         """The clocks of one session."""
         settings = self.settings
-        assert isinstance(session.queue, Queue)
         if not session.queue.full:
             session.full_since = None
         elif session.full_since is None:

@@ -11,10 +11,6 @@ from prometheus_client import (
     generate_latest,
 )
 
-from simultan.server.batcher import Turn
-
-__all__ = ["Metrics"]
-
 
 class Metrics:
     """Counts and times; nothing of what was said."""
@@ -24,7 +20,7 @@ class Metrics:
         registry = self.registry
         self.sessions = Gauge("simultan_sessions", "Open sessions", registry=registry)
         self.connections = Gauge("simultan_connections", "Open websockets", registry=registry)
-        self.followers = Gauge("simultan_followers", "Who follow channels", registry=registry)
+        self.followers = Gauge("simultan_followers", "Followers of channels", registry=registry)
         self.started = Counter("simultan_started", "Sessions started", registry=registry)
         self.resumed = Counter("simultan_resumed", "Sessions resumed", registry=registry)
         self.heard = Counter("simultan_words_heard", "Source words taken", registry=registry)
@@ -43,7 +39,6 @@ class Metrics:
             buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
             registry=registry,
         )
-
         self.wait = Histogram(
             "simultan_wait_seconds",
             "From a source word to the write that needed it",
@@ -52,9 +47,9 @@ class Metrics:
         )
         ProcessCollector(registry=registry)
 
-    def note_turn(self, turn: Turn) -> None:
-        self.rows.observe(turn.rows)
-        self.seconds.observe(turn.seconds)
+    def note_turn(self, rows: int, seconds: float) -> None:
+        self.rows.observe(rows)
+        self.seconds.observe(seconds)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

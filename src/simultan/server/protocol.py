@@ -1,24 +1,8 @@
 """The wire protocol of /ws: messages, their JSON, and what is refused.
 
-One JSON object to a text frame, `type` and `seq` in each. docs/protocol.md says all; in short:
-
-    client                                      server
-    start {decoding? pair? token? channel?   -> started {session pair decoding default lag layers
-           resume?}                                      heads limits resumed learned lags channel
-                                                         follow}
-    words {text}                             -> write {text delay heads segment at}
-                                                read {words}         nothing more before more comes
-                                                end {words segment}  a source segment is translated
-    end-sentence, decoding {value}
-    finish                                   -> finished {stats}, and the connection is closed
-    ack {ack}, ping                          -> pong
-                                                error {code message fatal}: the last message
-                                                going-away: the last message
-
-Numbers: `words`, `end-sentence`, `decoding` and `finish` are 1, 2, 3, ... over the whole session,
-and so are `read`, `write`, `end` and `finished`; all else is about the connection and has the
-number 0. `ack`, in every server message and optional in every client message, is the last number
-received in order.
+One JSON object to a text frame, `type` and `seq` in each; docs/protocol.md says what each means.
+A client sends `start`, then what is spoken; the server answers `started`, then what it reads and
+writes.
 """
 
 from __future__ import annotations
@@ -28,38 +12,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
-
-__all__ = [
-    "CLOSE",
-    "FATAL",
-    "Ack",
-    "ClientMessage",
-    "DecodingChange",
-    "End",
-    "EndSentence",
-    "Error",
-    "Finish",
-    "Finished",
-    "GoingAway",
-    "Limits",
-    "Numbered",
-    "Ping",
-    "Pong",
-    "ProtocolError",
-    "Read",
-    "Resume",
-    "ServerMessage",
-    "Spoken",
-    "Start",
-    "Started",
-    "Stats",
-    "Threshold",
-    "Words",
-    "Write",
-    "encode",
-    "parse_client",
-    "parse_server",
-]
 
 GREATEST = 2**53 - 1  # the largest whole number that every JSON reader keeps exact
 
@@ -99,19 +51,29 @@ Between = Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class Resume:
-    """The session to go on with, and the last number seen of it."""
+    """The session to resume, and the last number seen of it."""
 
     session: str
     last: Count
 
 
-# --- client to server ---
+# --- client to server; `ack` is the last number received in order ---
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AboutConnection:
+    seq: Zero = 0
+    ack: Count | None = None
 
 
 @dataclass(frozen=True)
-class Start:
-    seq: Zero = 0
-    ack: Count | None = None
+class _Counted:
+    seq: Number  # 1, 2, 3, ... over the whole session
+    ack: Count | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Start(_AboutConnection):
     decoding: str | None = None
     threshold: Between | None = None  # the old form of decoding="threshold=..."
     pair: str | None = None
@@ -122,42 +84,32 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Words:
-    seq: Number
+class Words(_Counted):
     text: str
-    ack: Count | None = None
     type: Literal["words"] = field(default="words", kw_only=True)
 
 
 @dataclass(frozen=True)
-class EndSentence:
-    seq: Number
-    ack: Count | None = None
+class EndSentence(_Counted):
     type: Literal["end-sentence"] = field(default="end-sentence", kw_only=True)
 
 
 @dataclass(frozen=True)
-class DecodingChange:
-    seq: Number
+class DecodingChange(_Counted):
     value: str
-    ack: Count | None = None
     type: Literal["decoding"] = field(default="decoding", kw_only=True)
 
 
 @dataclass(frozen=True)
-class Threshold:
+class Threshold(_Counted):
     """The old form of a `decoding` message."""
 
-    seq: Number
     value: Between
-    ack: Count | None = None
     type: Literal["threshold"] = field(default="threshold", kw_only=True)
 
 
 @dataclass(frozen=True)
-class Finish:
-    seq: Number
-    ack: Count | None = None
+class Finish(_Counted):
     type: Literal["finish"] = field(default="finish", kw_only=True)
 
 
@@ -169,9 +121,7 @@ class Ack:
 
 
 @dataclass(frozen=True)
-class Ping:
-    seq: Zero = 0
-    ack: Count | None = None
+class Ping(_AboutConnection):
     type: Literal["ping"] = field(default="ping", kw_only=True)
 
 
@@ -179,6 +129,12 @@ Spoken = Words | EndSentence | DecodingChange | Threshold | Finish  # counted
 ClientMessage = Start | Spoken | Ack | Ping
 
 # --- server to client ---
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FromServer:
+    seq: int = 0  # 1, 2, 3, ... for Numbered, over the whole session; 0: about the connection
+    ack: int = 0
 
 
 @dataclass(frozen=True)
@@ -206,7 +162,7 @@ class Stats:
 
 
 @dataclass(frozen=True)
-class Started:
+class Started(_FromServer):
     session: str
     pair: str
     decoding: str  # of this session, such as "lag=4"
@@ -221,69 +177,53 @@ class Started:
     channel: str = ""  # where it can be followed
     follow: str = field(default="", repr=False)  # what followers give as their token
     threshold: float | None = None  # the old form of `decoding`
-    seq: int = 0
-    ack: int = 0
     type: Literal["started"] = field(default="started", kw_only=True)
 
 
 @dataclass(frozen=True)
-class Read:
+class Read(_FromServer):
     words: int  # heard so far
-    seq: int = 0
-    ack: int = 0
     type: Literal["read"] = field(default="read", kw_only=True)
 
 
 @dataclass(frozen=True)
-class Write:
+class Write(_FromServer):
     text: str
     delay: int
     heads: list[list[int]]
     segment: int
     at: int  # milliseconds since the start
-    seq: int = 0
-    ack: int = 0
     type: Literal["write"] = field(default="write", kw_only=True)
 
 
 @dataclass(frozen=True)
-class End:
+class End(_FromServer):
     words: int  # the segment ends with this source word
     segment: int
-    seq: int = 0
-    ack: int = 0
     type: Literal["end"] = field(default="end", kw_only=True)
 
 
 @dataclass(frozen=True)
-class Finished:
+class Finished(_FromServer):
     stats: Stats
-    seq: int = 0
-    ack: int = 0
     type: Literal["finished"] = field(default="finished", kw_only=True)
 
 
 @dataclass(frozen=True)
-class Error:
+class Error(_FromServer):
     code: str
     message: str
     fatal: bool
-    seq: int = 0
-    ack: int = 0
     type: Literal["error"] = field(default="error", kw_only=True)
 
 
 @dataclass(frozen=True)
-class Pong:
-    seq: int = 0
-    ack: int = 0
+class Pong(_FromServer):
     type: Literal["pong"] = field(default="pong", kw_only=True)
 
 
 @dataclass(frozen=True)
-class GoingAway:
-    seq: int = 0
-    ack: int = 0
+class GoingAway(_FromServer):
     type: Literal["going-away"] = field(default="going-away", kw_only=True)
 
 

@@ -15,8 +15,6 @@ from simultan.streaming.decoding import Decoding
 if TYPE_CHECKING:
     from simultan.server.batcher import Batcher
 
-__all__ = ["Fault", "Queue"]
-
 MOST_EVENTS = 4  # of one row in one turn
 BULK = 40  # words that wait: whoever has more is not speaking, and gives way to those who are
 MOST_OPEN = 512  # words of one segment that are kept, to be said again
@@ -164,15 +162,15 @@ class Queue:
                     heads = [[at + self.base for at in layer] for layer in heads]
                 at = round((time.monotonic() - self.started) * 1e3)
                 self.produced += 1
-                return Write(text, delay + self.base, heads, self.segment, at, self.produced)
+                return Write(text, delay + self.base, heads, self.segment, at, seq=self.produced)
             case events.End(words):
                 self._end_segment(words + self.base)
                 self.produced += 1
-                return End(self.before, self.segment - 1, self.produced)
+                return End(self.before, self.segment - 1, seq=self.produced)
             case _:
                 self.produced += 1
                 self.told = self.heard
-                return Read(self.heard, self.produced)
+                return Read(self.heard, seq=self.produced)
 
     def _end_segment(self, words: int) -> None:
         """The segment ended with this source word."""
@@ -194,4 +192,4 @@ class Queue:
     def finished(self) -> Finished:
         self.produced += 1
         seconds = round(time.monotonic() - self.started, 3)
-        return Finished(Stats(self.heard, self.written, self.segment, seconds), self.produced)
+        return Finished(Stats(self.heard, self.written, self.segment, seconds), seq=self.produced)

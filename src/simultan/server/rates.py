@@ -7,8 +7,6 @@ from collections import Counter
 
 from simultan.server.protocol import ProtocolError
 
-__all__ = ["Bucket", "Places"]
-
 
 class Bucket:
     """Fills at `rate` a second up to `burst`; who takes from an empty one has to wait."""

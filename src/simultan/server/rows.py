@@ -1,4 +1,4 @@
-"""The rows of the batched session: who has one, who gets one next, whose is taken away."""
+"""The rows of the batched session: they are given to streams, and taken away again."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 from simultan.server.queue import Queue
 from simultan.streaming.session import Session
-
-__all__ = ["LIGHT", "Rows"]
 
 LIGHT = 8  # source tokens a row is given at once: rows of one step are padded to the longest
 
@@ -19,7 +17,7 @@ class Rows:
     def __init__(self, session: Session, hold_seconds: float) -> None:
         self.session, self.hold_seconds = session, hold_seconds
         self.free = list(range(len(session.rows)))[::-1]
-        self.most_bulk = max(1, len(session.rows) * 3 // 4)  # the others are for who speaks
+        self.most_bulk = max(1, len(session.rows) * 3 // 4)  # the others are for live streams
 
     def give(self, queues: Iterable[Queue]) -> bool:
         """Rows for those who have words and none; False: somebody has to wait."""
@@ -71,7 +69,7 @@ class Rows:
     def _park(self, queues: Iterable[Queue]) -> None:
         """Take a row away: of one that has been silent for long, or of one that has a whole text.
 
-        Its words are kept; when it goes on, the open sentence is said again on another row.
+        Its words are kept: on its next row the open sentence is translated again.
         """
         now = time.monotonic()
         silent: list[Queue] = []

@@ -19,13 +19,9 @@ from simultan.server.live import Live
 from simultan.server.settings import Settings
 from simultan.streaming.translator import Translator
 
-__all__ = ["LOG_LEVELS", "Server", "keep_discreet", "make_server", "serve"]
-
-LOG_LEVELS = ("error", "warning", "info", "debug")
-
 
 class Server(uvicorn.Server):
-    """uvicorn, but it goes on listening while open sentences end, and clients hear of the end."""
+    """uvicorn, but open sentences may end before it stops, and clients are told."""
 
     def __init__(self, config: GuardedConfig, live: Live, announce: bool = False) -> None:
         super().__init__(config)
@@ -103,11 +99,9 @@ def serve(
     translator: Translator, settings: Settings, host: str, port: int, level: str = "warning"
 ) -> None:
     """Until SIGTERM or SIGINT."""
-    if level not in LOG_LEVELS:
-        raise ValueError(f"log level {level!r}: choose one of {', '.join(LOG_LEVELS)}")
     memory.keep()
-    # The model's thread lets go of the interpreter at every operation; so need the other, which
-    # has short bursts to send, not be made to. With 5 ms both lose time in passing it on.
+    # The model's thread releases the interpreter at every operation, so the event loop need not
+    # force it to. With the default of 5 ms, both lose time in switching.
     sys.setswitchinterval(0.05)
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from simultan.server.protocol import (
     Ack,
@@ -23,24 +23,11 @@ from simultan.server.protocol import (
     Threshold,
     Words,
 )
+from simultan.server.queue import Queue
 from simultan.streaming.decoding import Decoding
 
 if TYPE_CHECKING:
     from simultan.server.connection import Connection
-
-__all__ = ["Session"]
-
-
-class Input(Protocol):
-    """What a session needs of its queue."""
-
-    heard: int
-
-    def push(self, words: list[str]) -> None: ...
-    def end_sentence(self) -> None: ...
-    def set_decoding(self, decoding: Decoding) -> None: ...
-    def finish(self) -> None: ...
-    def acknowledge(self, number: int) -> None: ...
 
 
 class Session:
@@ -52,7 +39,7 @@ class Session:
 
     def __init__(
         self,
-        queue: Input,
+        queue: Queue,
         *,
         split: Callable[[str], list[str]],
         choose: Callable[[str], Decoding],
@@ -154,9 +141,9 @@ class Session:
             self.queue.acknowledge(number)
 
     def resume(self, last: int) -> None:
-        """Another connection goes on after this number."""
+        """Another connection continues after this number."""
         if not self.acked <= last <= self.most_sent:
-            raise ProtocolError("cannot-resume", "last is no number this session can go on from")
+            raise ProtocolError("cannot-resume", "last is no number this session can continue from")
         self._move(sent=last)
         self.acknowledge(last)
 

@@ -10,8 +10,6 @@ from simultan.config import Bound, check_bounds
 from simultan.server.protocol import Limits
 from simultan.streaming.decoding import Decoding
 
-__all__ = ["Settings"]
-
 Positive = Annotated[float, Bound(0, above=True)]
 
 
@@ -20,12 +18,9 @@ class Settings:
     """The defaults suit one machine and its owner."""
 
     decoding: Decoding | str = "default"  # unless a client chooses another
-    rows: Annotated[int, Bound(1), "Translate this many streams side by side.", "<N>"] = 32
+    rows: Annotated[int, Bound(1), "Translate this many streams side by side."] = 32
     max_sessions: Annotated[
-        int | None,
-        Bound(1),
-        "Open at most this many sessions; four for each row by default.",
-        "<N>",
+        int | None, Bound(1), "Open at most this many sessions; four for each row by default."
     ] = None
     batching: Annotated[
         bool, "Step all streams through the model together, or one after another."
@@ -36,7 +31,7 @@ class Settings:
         str | None, "Let in only clients that know this token.", "$SIMULTAN_TOKEN", "<TOKEN>"
     ] = field(default=None, repr=False)
     tokens_file: Annotated[
-        Path | None, "Read tokens and their rights from this file, again when it changes.", "<FILE>"
+        Path | None, "Read tokens and their rights from this file, again when it changes."
     ] = None
     origins: Annotated[
         tuple[str, ...],
@@ -55,10 +50,7 @@ class Settings:
     ] = ()
     max_connections: Annotated[int, Bound(1)] = 1000
     per_address: Annotated[
-        int,
-        Bound(0),
-        "Allow one address this many connections, sessions and followers; 0: any.",
-        "<N>",
+        int, Bound(0), "Allow one address this many connections, sessions and followers; 0: any."
     ] = 64
     max_followers: int = 256  # of all channels
 

@@ -13,8 +13,6 @@ from simultan.streaming.decoding import Decoding
 if TYPE_CHECKING:
     from simultan.server.live import Live
 
-__all__ = ["TextJob"]
-
 
 class TextJob:
     """Iterate over its messages as they come; close() it, whatever becomes of it."""
@@ -44,11 +42,11 @@ class TextJob:
                 return
 
     def stop(self) -> None:
-        """The server goes: whoever iterates hears of it."""
+        """The server stops: iterating raises `busy`."""
         self.messages.put_nowait(None)
 
     def look(self, now: float, slow: float) -> None:
-        """Nobody reads: give up."""
+        """Give up if the client has not read for too long."""
         if not self.queue.full:
             self.full_since = None
         elif self.full_since is None:

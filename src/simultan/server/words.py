@@ -7,8 +7,6 @@ import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 
-__all__ = ["LONGEST_WORD", "split_words"]
-
 LONGEST_WORD = 200  # characters; the rest of a word is not heard
 MOST_MARKS = 8  # combining characters in a row: putting a long run in order is quadratic
 
@@ -25,12 +23,5 @@ def split_words(text: str, split: Callable[[str], list[str]]) -> list[str]:
 @lru_cache(maxsize=1)
 def _long_runs() -> re.Pattern[str]:
     """A run of more combining characters than any language has; its first ones are kept."""
-    marks = [code for code in range(0x300, 0x1F000) if unicodedata.combining(chr(code))]
-    ranges: list[list[int]] = []
-    for code in marks:
-        if ranges and ranges[-1][1] == code - 1:
-            ranges[-1][1] = code
-        else:
-            ranges.append([code, code])
-    mark = "[" + "".join(f"{chr(low)}-{chr(high)}" for low, high in ranges) + "]"
-    return re.compile(f"({mark}{{{MOST_MARKS}}}){mark}+")
+    marks = "".join(filter(unicodedata.combining, map(chr, range(0x300, 0x1F000))))
+    return re.compile(f"([{marks}]{{{MOST_MARKS}}})[{marks}]+")

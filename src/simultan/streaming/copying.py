@@ -13,10 +13,9 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import compress
 
 from simultan.data.alphabet import Alphabet
-
-__all__ = ["Copies", "Heard", "Sieve"]
 
 LONGEST_WORD = 100  # letters: a longer one is no language
 LONGEST_REMARK = 6  # words in brackets; more is text in brackets
@@ -71,13 +70,11 @@ class Sieve:
         if self._in_remark(word):
             return Heard(word, "", _shown(word))
         if word.isascii() and word.isalnum():  # nearly all words
-            return Heard(word, word if len(word) <= LONGEST_WORD else "", _long(word))
+            return Heard(word, word) if len(word) <= LONGEST_WORD else Heard(word, "", word)
         kinds = [_kind(letter) for letter in word]
         if not {"letter", "sign", "symbol"} & set(kinds):
             return Heard(word, "")
-        plain = "".join(
-            letter for letter, kind in zip(word, kinds, strict=True) if kind in ("letter", "sign")
-        )
+        plain = "".join(compress(word, (kind in ("letter", "sign") for kind in kinds)))
         letters = [letter for letter in plain if _kind(letter) == "letter"]
         if (
             len(word) > LONGEST_WORD
@@ -87,9 +84,7 @@ class Sieve:
             or _parted(kinds)
         ):
             return Heard(word, "", _shown(word))
-        symbols = "".join(
-            letter for letter, kind in zip(word, kinds, strict=True) if kind == "symbol"
-        )
+        symbols = "symbol" in kinds
         if not letters and (symbols or len(plain) > 3 or not set(plain) <= _PUNCTUATION):
             return Heard(word, "", _shown(word))
         if not symbols:
@@ -116,10 +111,6 @@ def _parted(kinds: list[str]) -> bool:
         order.index("letter") if "letter" in order else None for order in (kinds, kinds[::-1])
     )
     return first is not None and last is not None and "symbol" in kinds[first : len(kinds) - last]
-
-
-def _long(word: str) -> str:
-    return word if len(word) > LONGEST_WORD else ""
 
 
 def _outside(word: str, kinds: list[str]) -> Iterable[str]:

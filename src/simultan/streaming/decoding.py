@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from simultan.streaming.agents import AGENTS, forms, is_folder, load_agent
 
@@ -26,20 +25,42 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
 
 @dataclass(frozen=True)
 class Decoding:
-    """At most one of these is given; without any, the model decodes in its default way."""
+    """At most one of these is given; without any, the model decodes in its default way.
 
-    threshold: float | None = None  # learned policies: a head stops where p_choose exceeds it
-    lag: float | None = None  # learned policies: words to stay behind, from the model's lags.json
-    k: int | None = None  # wait-k models: source tokens to read first
-    agent: str | None = None  # offline models: who decides, such as "wait-k:3"
+    A field with a help text is an option of every verb that decodes.
+    """
+
+    threshold: Annotated[
+        float | None,
+        "Let a head stop where its probability exceeds this: lower is faster. For learned"
+        " policies; 0.5 by default.",
+        "<P>",
+    ] = None
+    lag: Annotated[
+        float | None,
+        "Stay this many words behind the speaker. The model must have a lags.json, as de-en has.",
+        "<WORDS>",
+    ] = None
+    k: Annotated[
+        int | None,
+        "Read this many tokens before the first word. For wait-k models; the k of their recipe by"
+        " default.",
+        "<TOKENS>",
+    ] = None
+    agent: Annotated[
+        str | None,
+        "Let an agent decide when an offline model writes, such as wait-k:3 or agreement:2;"
+        " docs/policies.md lists them all.",
+        "--agent",
+        "--rule",
+        "<AGENT>",
+    ] = None
     beam: int | None = None  # offline models: search over whole sentences
 
     def __post_init__(self) -> None:
-        given = [
-            field.name for field in dataclasses.fields(self) if self._get(field.name) is not None
-        ]
+        given = {name: value for name, value in vars(self).items() if value is not None}
         if len(given) > 1:
-            shown = " and ".join(f"{name}={self._get(name)}" for name in given)
+            shown = " and ".join(f"{name}={value}" for name, value in given.items())
             raise ValueError(f"{shown}: choose one of them")
         if self.threshold is not None and not 0 < self.threshold < 1:
             raise ValueError(f"threshold={self.threshold}: it must lie between 0 and 1")
@@ -79,7 +100,7 @@ class Decoding:
         if self.agent is not None:
             return f"agent={self.agent}" if "=" in self.agent else self.agent
         for name in _NUMBERS:
-            value = self._get(name)
+            value = vars(self)[name]
             if value is not None:
                 short = f"{value:g}"
                 return f"{name}={short if float(short) == value else repr(value)}"
@@ -97,17 +118,13 @@ class Decoding:
             takes, ways = ("k",), "k=3"
         else:
             takes, ways = ("agent", "beam"), "beam=4 or an agent such as wait-k:3"
-        if self != DEFAULT and all(self._get(name) is None for name in takes):
+        if self != DEFAULT and all(vars(self)[name] is None for name in takes):
             raise ValueError(f"{self}: this model's policy is {policy.name}; it takes {ways}")
         if not policy.learned:
             return self
         if self.lag is not None:
             return Decoding(threshold=lags.threshold(self.lag))
         return self if self.threshold is not None else Decoding(threshold=THRESHOLD)
-
-    def _get(self, name: str) -> float | str | None:
-        value: float | str | None = getattr(self, name)
-        return value
 
 
 DEFAULT = Decoding()

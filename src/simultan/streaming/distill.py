@@ -9,8 +9,6 @@ from pathlib import Path
 from simultan.streaming.decoding import DEFAULT, Decoding
 from simultan.streaming.translator import Translator
 
-__all__ = ["distill"]
-
 PART = 64  # lines for each row between two writes: rows stay busy, and a crash loses little
 
 

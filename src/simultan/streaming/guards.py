@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from simultan.data.writer import LONGEST_WORD
-
-__all__ = ["LONGEST_WORD", "Guard"]
-
 
 class Guard:
     """Ends what goes nowhere: too much written for what was read, or the same words again.

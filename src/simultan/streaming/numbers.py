@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from simultan.data.languages import row
 
-__all__ = ["Numbers", "convert", "digit_groups"]
-
 _DIGITS = re.compile(r"[0-9]+")
 _CORE = re.compile(r"[0-9](?:.*[0-9])?")
 
@@ -81,7 +79,9 @@ class Numbers:
         if number is None and self._goes_on("".join(groups), heard):
             return word
         if number is None:
-            if groups in self.known or all(self._known(group) for group in groups):
+            if groups in self.known or all(
+                any(group in known for known in self.known) for group in groups
+            ):
                 self.written.update(groups)  # a part of one, or several
                 return word
             number = self._closest(groups, heard)
@@ -112,9 +112,6 @@ class Numbers:
                 return True
         self.begun = ""
         return False
-
-    def _known(self, group: str) -> bool:
-        return any(group in groups for groups in self.known)
 
     def _closest(self, groups: list[str], heard: list[_Number]) -> _Number | None:
         inside = [n for n in heard if not Counter(n.groups) - Counter(groups)]

@@ -12,8 +12,6 @@ from simultan.streaming.copying import Copies, Heard, Sieve
 from simultan.streaming.guards import Guard
 from simultan.streaming.numbers import Numbers
 
-__all__ = ["Choice", "Row"]
-
 
 class Choice(NamedTuple):
     """The next target token of a row, and the source tokens that it took to choose it."""

@@ -14,8 +14,6 @@ from simultan.data.vocabulary import BOS, EOS
 from simultan.model import TranslationModel
 from simultan.model.state import State
 
-__all__ = ["Hypothesis", "beam_search"]
-
 
 @dataclass(frozen=True)
 class Hypothesis:

@@ -10,8 +10,6 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import takewhile
 
-__all__ = ["StableWords"]
-
 
 class StableWords:
     """One utterance after another: partial results in, stable words out, each once."""

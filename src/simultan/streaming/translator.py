@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from simultan.streaming.row import Choice
 from simultan.streaming.search import beam_search
 from simultan.streaming.session import Session, Write
 
-__all__ = ["Translation", "Translator", "find_device", "load"]
+__all__ = ["Translation", "Translator", "find_device", "load", "play"]
 
 
 @dataclass
@@ -99,60 +99,25 @@ class Translator:
         if chosen.beam is not None:
             return self._search(sentences, rows, chosen.beam, progress)
         results = [Translation() for _ in sentences]
-        if not sentences:
-            return results
-        rows = max(1, min(rows, len(sentences)))
-        session = self.session(chosen, rows=rows, segment=False)
+        session = self.session(chosen, rows=max(1, min(rows, len(sentences))), segment=False)
         learned = self.model.policy.learned
-        lengths = [len(sentence) for sentence in sentences]
-        waiting = sorted(range(len(sentences)), key=lambda i: lengths[i])  # the longest first
-        sentence_of = [-1] * rows
-        started = [0.0] * rows
-
-        def note(choice: Choice) -> None:
-            result = results[sentence_of[choice.row]]
-            result.tokens.append(choice.token)
-            result.token_delays.append(choice.delay)
-            if learned:
-                heads = [[at + 1 for at in layer] for layer in choice.token_heads]
-                result.token_heads.append(heads)
-
-        def take(row: int) -> None:
-            sentence_of[row] = waiting.pop()
-            started[row] = time.perf_counter()
-            session.reset(row)
-            session.push(sentences[sentence_of[row]], row)
-            session.close(row)
-
-        def judge(row: int, right: bool) -> None:
-            results[sentence_of[row]].guesses.append(right)
-
-        session.on_token = note
-        if isinstance(session.decider, AgentsDecide):
-            session.decider.on_guess = judge
-        for row in range(rows):
-            take(row)
-        active = rows
-        while active:
-            events = session.advance()
-            now = time.perf_counter()
-            for row, event in events:
-                if isinstance(event, Write):
-                    words = event.text.split()
-                    result = results[sentence_of[row]]
-                    result.words += words
-                    result.delays += [event.delay] * len(words)
-                    result.elapsed += [now - started[row]] * len(words)
-            for row in range(rows):
-                if sentence_of[row] >= 0 and session.rows[row].done:
-                    sentence_of[row] = -1
-                    if progress is not None:
-                        progress(1)
-                    if waiting:
-                        take(row)
-                    else:
-                        active -= 1
-        session.on_token = None  # it refers to the session, whose caches would stay in memory
+        for number, event, seconds in play(session, sentences):
+            result = results[number]
+            if isinstance(event, Write):
+                words = event.text.split()
+                result.words += words
+                result.delays += [event.delay] * len(words)
+                result.elapsed += [seconds] * len(words)
+            elif isinstance(event, Choice):
+                result.tokens.append(event.token)
+                result.token_delays.append(event.delay)
+                if learned:
+                    heads = [[at + 1 for at in layer] for layer in event.token_heads]
+                    result.token_heads.append(heads)
+            elif isinstance(event, bool):
+                result.guesses.append(event)
+            elif progress is not None:
+                progress(1)
         return results
 
     def _search(
@@ -187,6 +152,39 @@ class Translator:
             if progress is not None:
                 progress(len(group))
         return results
+
+
+def play(
+    session: Session, texts: Sequence[str]
+) -> Iterator[tuple[int, Write | Choice | bool | None, float]]:
+    """Translate texts side by side, the longest first; a row that is done takes the next one.
+
+    Yields the number of a text, what happened, and the seconds since the text was begun. What
+    happens is that words are written, that a token is chosen, that an agent's guess of the source
+    was right or wrong, or that the text is done (None).
+    """
+    waiting = sorted(range(len(texts)), key=lambda number: len(texts[number]))
+    playing: dict[int, tuple[int, float]] = {}  # row: its text, and when that was begun
+    happened: list[tuple[int, Write | Choice | bool | None]] = []
+    session.on_token = lambda choice: happened.append((choice.row, choice))
+    if isinstance(session.decider, AgentsDecide):
+        session.decider.on_guess = lambda row, right: happened.append((row, right))
+    while waiting or playing:
+        for row in range(len(session.rows)):
+            if waiting and row not in playing:
+                playing[row] = waiting.pop(), time.perf_counter()
+                session.reset(row)
+                session.push(texts[playing[row][0]], row)
+                session.close(row)
+        happened.clear()
+        happened += [(row, event) for row, event in session.advance() if isinstance(event, Write)]
+        now = time.perf_counter()
+        happened += [(row, None) for row in playing if session.rows[row].done]
+        for row, event in happened:
+            number, began = playing[row]
+            yield number, event, now - began
+            if event is None:
+                del playing[row]
 
 
 def load(

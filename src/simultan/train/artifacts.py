@@ -10,8 +10,6 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["load", "save"]
-
 
 def load(path: str | Path) -> bool:
     """Take over compiled code; False: there is no such file, everything is compiled here."""

@@ -16,8 +16,6 @@ from simultan.model.attention import MonotonicAttention, split_heads
 from simultan.model.policy import p_choose
 from simultan.ops import expected_alignment
 
-__all__ = ["calibrate"]
-
 LAG = 4.0  # source tokens behind the diagonal, to begin with
 BOUND = 32.0  # of a bias
 HALVINGS = 24

@@ -1,4 +1,4 @@
-"""Processes that train together: who am I, sums over all of us, and models cut over us.
+"""Processes that train together: ranks, sums over all of them, and models cut over them.
 
 Nothing else imports torch.distributed. Without torchrun's environment there is one process and
 every function here is free.
@@ -23,8 +23,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from simultan.streaming.translator import find_device
-
-__all__ = ["World", "accumulating", "gather", "load_optimizer", "shard"]
 
 PATIENCE = timedelta(hours=3)  # the others wait while the first process validates
 

@@ -1,59 +1,32 @@
 """A run's folder: config.toml, checkpoints/NNNNNNNN, links last and best, final, metrics.jsonl.
 
 `last` and `best` are links into checkpoints/, moved in one step, so they always name a whole
-model. The newest checkpoint is where a run goes on.
+model. A run continues from the newest checkpoint.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 from simultan import checkpoint
 from simultan import config as configuration
 from simultan.config import Config, ConfigError
+from simultan.data.codec import Codec
 
-__all__ = ["RunFolder"]
 
-
-@dataclass(frozen=True)
 class RunFolder:
     """Names and upkeep of what a run writes."""
 
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        return self.path / "config.toml"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def last(self) -> Path:
-        return self.path / "last"
-
-    @property
-    def best(self) -> Path:
-        return self.path / "best"
-
-    @property
-    def final(self) -> Path:
-        return self.path / "final"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def tensorboard(self) -> Path:
-        return self.path / "tensorboard"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config, self.metrics = path / "config.toml", path / "metrics.jsonl"
+        self.checkpoints, self.tensorboard = path / "checkpoints", path / "tensorboard"
+        self.last, self.best, self.final = path / "last", path / "best", path / "final"
 
     def check(self, config: Config) -> None:
-        """Refuse to go on with a run that was started with another configuration."""
+        """Refuse to continue a run that was started with another configuration."""
         if not self.config.exists():
             if self.path.exists() and any(self.path.iterdir()):
                 raise ConfigError(f"{self.path} is neither empty nor a run: choose another --out")
@@ -71,7 +44,7 @@ class RunFolder:
         """Remove a run, and nothing that is not one."""
         if not self.config.exists():
             return
-        self.config.unlink()  # first: what is left after a kill is then no run to go on with
+        self.config.unlink()  # first: if we are killed now, the rest is no run to continue
         for path in (self.last, self.best, self.metrics):
             path.unlink(missing_ok=True)
         for path in (self.checkpoints, self.final, self.tensorboard):
@@ -97,7 +70,7 @@ class RunFolder:
         return self.checkpoint(updates[-1]) if updates else None
 
     def prune(self, config: Config, best: int | None) -> None:
-        """Keep the newest, what the average will need, the best, and where the run goes on."""
+        """Keep the newest, the best, those to average, and the one to continue from."""
         updates = self.updates()
         regular = [update for update in updates if is_regular(config, update)]
         wanted = {*regular[-max(config.train.keep, config.train.average, 1) :], updates[-1], best}
@@ -114,8 +87,7 @@ class RunFolder:
         updates = self.updates()
         regular = [u for u in updates[:-1] if is_regular(config, u)] + updates[-1:]
         chosen = [self.checkpoint(u) for u in regular[-max(config.train.average, 1) :]]
-        codec = checkpoint.load_codec(chosen[-1])
-        checkpoint.save(self.final, checkpoint.average(chosen), config, codec)
+        checkpoint.save(self.final, checkpoint.average(chosen), config, Codec.load(chosen[-1]))
 
 
 def is_regular(config: Config, update: int) -> bool:
@@ -124,11 +96,10 @@ def is_regular(config: Config, update: int) -> bool:
 
 
 def _difference(old: Config, new: Config) -> str:
-    parts = []
-    for section in dataclasses.fields(old):
-        before, after = getattr(old, section.name), getattr(new, section.name)
-        for key in dataclasses.fields(before):
-            one, other = getattr(before, key.name), getattr(after, key.name)
-            if one != other:
-                parts.append(f"{section.name}.{key.name} = {one!r} (now {other!r})")
-    return ", ".join(parts)
+    before, after = dataclasses.asdict(old), dataclasses.asdict(new)
+    return ", ".join(
+        f"{section}.{key} = {value!r} (now {after[section][key]!r})"
+        for section, table in before.items()
+        for key, value in table.items()
+        if value != after[section][key]
+    )

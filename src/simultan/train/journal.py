@@ -20,8 +20,6 @@ from rich.table import Column
 from simultan.config import TrainConfig
 from simultan.train.folder import RunFolder
 
-__all__ = ["Journal"]
-
 TERMS = {"loss": ".3f", "nll": ".3f", "latency_average": ".2f", "latency_variance": ".2f"}
 
 

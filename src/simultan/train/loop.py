@@ -51,7 +51,7 @@ class Outcome:
     """How a run ended."""
 
     update: int
-    finished: bool  # False: told to stop; the same command goes on
+    finished: bool  # False: told to stop; the same command continues
     folder: Path  # the model to use: final, or the last checkpoint
 
 
@@ -67,7 +67,7 @@ def fit(
     pool: StepPool | None = None,
     compiled: str | Path | None = None,
 ) -> Outcome:
-    """Train a recipe into a folder; goes on where a run with the same recipe stopped.
+    """Train a recipe into a folder; continues where a run with the same recipe stopped.
 
     With `minutes` the run ends by then, however fast the machine is: the rate begins its fall
     (train.cooldown) early enough to be at 0 in time. `stop` is asked after each update: once it is
@@ -91,7 +91,7 @@ def fit(
             folder.create(config)
         world.wait()
         run = Run(config, folder, world, validate, tensorboard, deadline, pool or StepPool(), began)
-        with run:
+        with run.journal or contextlib.nullcontext():
             outcome = run.train(lambda: terminated() or (stop is not None and stop()))
         if compiled is not None and world.first:
             artifacts.save(compiled)
@@ -115,7 +115,7 @@ class Run:
         self.config, self.folder, self.world = config, folder, world
         self.deadline, self.began = deadline, began
         self.validate = validate or evaluate_model
-        self.codec = checkpoint.load_codec(config.data.folder)
+        self.codec = Codec.load(config.data.folder)
         seed(config.train.seed, 0, 0)
         sizes = len(self.codec.source_vocabulary), len(self.codec.target_vocabulary)
         model = models.build(config, *sizes)
@@ -171,22 +171,10 @@ class Run:
             first = self.batches.assemble(self.batches.plan(0), 0)  # the same on every process
             calibrate(model, first.to(self.world.device))
 
-    def __enter__(self) -> Run:
-        if self.journal is not None:
-            self.journal.__enter__()
-            total = self.config.train.updates
-            if 0 < self.update < total:
-                self.journal.say(
-                    f"{self.folder.path}: continues at update {self.update} of {total}"
-                )
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.journal is not None:
-            self.journal.__exit__(*error)
-
     def train(self, terminated: Callable[[], bool]) -> Outcome:
         world, total, first = self.world, self.config.train.updates, self.update
+        if self.journal is not None and 0 < first < total:
+            self.journal.say(f"{self.folder.path}: continues at update {first} of {total}")
         if self.update:
             self._after_checkpoint()  # a kill may have come before the validation
         with contextlib.closing(self._stream()) as stream:
@@ -228,7 +216,7 @@ class Run:
         return False
 
     def _hurry(self) -> bool:
-        """With a deadline: the end is where the present pace leads; True: it has come."""
+        """Whether the run is at its end, which a deadline moves to where the pace leads."""
         if self.deadline is not None:
             left = max(0, int((self.deadline - time.perf_counter()) / self._pace))
             end = min(self.config.train.updates, self.update + left)

@@ -9,8 +9,6 @@ from torch.optim import Adam, AdamW, Optimizer
 from simultan.checkpoint import selects
 from simultan.config import TrainConfig
 
-__all__ = ["build", "clip", "gradient_norm", "learning_rate", "set_rate", "step"]
-
 
 def learning_rate(config: TrainConfig, update: int, end: int | None = None) -> float:
     """The rate of an update, counted from 1, of a run that ends with update `end`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,8 +22,6 @@ from simultan.data.batching import Batch
 from simultan.model import TranslationModel, dropout
 from simultan.train import optim
 from simultan.train.distributed import World, accumulating, shard
-
-__all__ = ["NEVER", "Objective", "Step", "StepPool"]
 
 NEVER = 2**62
 
@@ -111,9 +109,8 @@ class Step:
         recording = self.recordings[shape]
         if recording is None:
             recording = self.recordings[shape] = self._record(batch)
-        for field in fields(Batch):
-            place = getattr(recording.batch, field.name)
-            place.copy_(getattr(batch, field.name), non_blocking=True)
+        for place, tensor in zip(recording.batch, batch, strict=True):
+            place.copy_(tensor, non_blocking=True)
         recording.graph.replay()
 
     @torch.no_grad()
@@ -140,7 +137,7 @@ class Step:
         assert self.recordings is not None
         assert self.stream is not None
         earlier = next((r.graph.pool() for r in self.recordings.values() if r is not None), None)
-        place = Batch(**{f.name: getattr(batch, f.name).clone() for f in fields(Batch)})
+        place = Batch(*(tensor.clone() for tensor in batch))
         graph, stream = torch.cuda.CUDAGraph(), self.stream
         stream.wait_stream(torch.cuda.current_stream())
         gc.disable()  # a collection in between could free what must not be freed now

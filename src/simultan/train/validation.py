@@ -15,8 +15,6 @@ from simultan.data.codec import Codec
 from simultan.data.shards import Corpus
 from simultan.model import TranslationModel
 
-__all__ = ["evaluate_model", "teacher_forced"]
-
 
 def evaluate_model(model: TranslationModel, config: Config, codec: Codec) -> Mapping[str, float]:
     """Quality and latency on the validation set, word by word as it would be spoken.
@@ -25,6 +23,7 @@ def evaluate_model(model: TranslationModel, config: Config, codec: Codec) -> Map
     far apart the latency weights steer something else than what is heard.
     """
     from simultan.evaluation.evaluate import evaluate
+    from simultan.evaluation.scoring import Scoring
     from simultan.streaming.translator import Translator
 
     sentences = config.train.validate_sentences
@@ -35,7 +34,7 @@ def evaluate_model(model: TranslationModel, config: Config, codec: Codec) -> Map
         sources[::every],  # all through the set, not one talk
         references[::every],
         rows=256 if next(model.parameters()).is_cuda else 32,
-        tokenized=codec.pipeline.name == "words",
+        scoring=Scoring(tokenized=codec.pipeline.name == "words"),
     )
     found = {"BLEU": scores.bleu, "chrF": scores.chrf, "length_ratio": scores.length_ratio}
     found |= {name.upper(): value for name, value in scores.latency.items()}

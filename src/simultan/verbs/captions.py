@@ -8,18 +8,15 @@ from typing import Annotated, Literal
 import typer
 
 from simultan.config import Bound
-from simultan.verbs.options import Decode, Machine, Model
-
-__all__ = ["captions"]
+from simultan.streaming.decoding import DEFAULT, Decoding
+from simultan.verbs.options import Machine, Model
 
 
 def captions(
     captions: Annotated[Path, "Captions to translate, a .vtt or .srt file."],
     model: Model = "",
     *,
-    out: Annotated[
-        Path | None, "Write this .vtt or .srt file; standard output by default.", "<FILE>"
-    ] = None,
+    out: Annotated[Path | None, "Write this .vtt or .srt file; standard output by default."] = None,
     layout: Annotated[
         Literal["reading", "instant"],
         "Show phrases to be read at ease, or every word as soon as it is there.",
@@ -32,7 +29,7 @@ def captions(
     speed: Annotated[
         float, "Play this many times as fast with --live; 2 is double speed.", "<FACTOR>"
     ] = 1.0,
-    decode: Decode = Decode(),
+    decoding: Decoding = DEFAULT,
     machine: Machine = Machine(threads=1),
 ) -> None:
     """Translate captions as if they were being spoken, each word shown when it could have been.
@@ -54,7 +51,7 @@ def captions(
         raise ValueError(f"--out {out}: this is the file to be read; write to another one")
     kind = cues.format_of(captions if out is None else out)
     translator = machine.load(model)
-    session = translator.session(decode.decoding())
+    session = translator.session(decoding)
     wait = display.timer(speed) if live else None
     stream = translate(session, spoken, None if measure or live else computing, wait)
     if live:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simultan.config import Bound
-from simultan.verbs.options import Decode, Machine, Model
+from simultan.streaming.decoding import DEFAULT, Decoding
+from simultan.verbs.options import Machine, Model
 
 if TYPE_CHECKING:
     from simultan.streaming.session import Event
-
-__all__ = ["demo"]
 
 TALK = Path(__file__).parents[1] / "talk.de.txt"
 
@@ -25,14 +24,12 @@ TALK = Path(__file__).parents[1] / "talk.de.txt"
 def demo(
     model: Model = "",
     *,
-    text: Annotated[
-        Path | None, "Play this text; a short German talk by default.", "<FILE>"
-    ] = None,
+    text: Annotated[Path | None, "Play this text; a short German talk by default."] = None,
     pace: Annotated[
         float, Bound(0), "Speak this many words a second; 0 does not wait.", "<WORDS>"
     ] = 2.5,
-    svg: Annotated[Path | None, "Save the picture to this file, too.", "<FILE>"] = None,
-    decode: Decode = Decode(),
+    svg: Annotated[Path | None, "Save the picture to this file, too."] = None,
+    decoding: Decoding = DEFAULT,
     machine: Machine = Machine(threads=1),
 ) -> None:
     """Play a short talk at speaking speed, translate it live, and say how far behind it was."""
@@ -40,7 +37,7 @@ def demo(
 
     from simultan import display
 
-    session = machine.load(model).session(decode.decoding())
+    session = machine.load(model).session(decoding)
     tally = display.Tally()
     events: list[tuple[str, Event]] = []
     descriptor = os.open(text or TALK, os.O_RDONLY)

@@ -9,25 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from simultan.config import Bound
-from simultan.verbs.options import DecodeSentences, Machine, Scoring
+from simultan.evaluation.scoring import Scoring
+from simultan.streaming.decoding import DEFAULT, Decoding
+from simultan.verbs.options import Beam, Machine, show_progress, with_beam
 from simultan.verbs.score import show_scores
 
 if TYPE_CHECKING:
     from simultan.evaluation.curve import Point
     from simultan.evaluation.stream import Document, Speech
-    from simultan.streaming.decoding import Decoding
     from simultan.streaming.translator import Translator
-
-__all__ = ["evaluate"]
 
 
 def evaluate(
     model: Annotated[str, "Folder or name of the model."],
     *,
-    source: Annotated[Path, "Translate this text, a sentence to a line.", "<FILE>"],
-    reference: Annotated[Path, "Compare with this translation, line by line.", "<FILE>"],
+    source: Annotated[Path, "Translate this text, a sentence to a line."],
+    reference: Annotated[Path, "Compare with this translation, line by line."],
     out: Annotated[Path, "Write instances.log and scores.json to this folder.", "<FOLDER>"],
-    rows: Annotated[int, Bound(1), "Translate this many sentences side by side.", "<N>"] = 32,
+    rows: Annotated[int, Bound(1), "Translate this many sentences side by side."] = 32,
     at: Annotated[
         tuple[str, ...],
         "Measure a whole curve: lag=3,4,5 or threshold=0.2,0.5,0.8 or k=1,3,5 or agents with a"
@@ -54,7 +53,8 @@ def evaluate(
         Literal["written", "unpunctuated", "lower-case", "recognised"],
         "With --stream, speak the text as it is written, or without punctuation, capitals or both.",
     ] = "written",
-    decode: DecodeSentences = DecodeSentences(),
+    decoding: Decoding = DEFAULT,
+    beam: Beam = None,
     machine: Machine = Machine(),
     scoring: Scoring = Scoring(),
 ) -> None:
@@ -65,16 +65,13 @@ def evaluate(
     simultan evaluate de-en ... --out curve --at lag=3,4,5,8
     simultan evaluate de-en ... --out talks --stream --speech recognised
     """
-    from rich.progress import Progress
-
     from simultan import memory
     from simultan.data.sources import read_lines
     from simultan.evaluation.curve import evaluate_curve, measure_lags, parse_points
     from simultan.evaluation.evaluate import evaluate as run
     from simultan.evaluation.stream import documents_of
-    from simultan.streaming.decoding import DEFAULT
 
-    decoding = decode.decoding()
+    decoding = with_beam(decoding, beam)
     if at and decoding != DEFAULT:
         raise ValueError(f"--at and {decoding}: choose one of them")
     if save_lags and not at:
@@ -91,14 +88,15 @@ def evaluate(
         return
     translator = machine.load(model)
     memory.keep()
-    with Progress(transient=True) as bar:
-        task = bar.add_task("translating", total=len(points) * len(sources))
+    with show_progress("translating", len(points) * len(sources)) as progress:
         texts = translator, sources, references, out
-        options = {"rows": rows, "progress": lambda done: bar.advance(task, done), **vars(scoring)}
         if not at:
-            scores = run(*texts, decoding, **options)
+            scores = run(*texts, decoding, scoring, rows=rows, progress=progress)
         else:
-            measured = evaluate_curve(*texts, points, latencies=latency.split(","), **options)
+            axes = latency.split(",")
+            measured = evaluate_curve(
+                *texts, points, scoring, latencies=axes, rows=rows, progress=progress
+            )
     if not at:
         show_scores(scores)
         return
@@ -119,26 +117,14 @@ def play_documents(
     scoring: Scoring,
 ) -> None:
     """Documents as streams, and what only streams have."""
-    from rich.progress import Progress
-
     from simultan.evaluation.stream import evaluate_streams
 
     if scoring.latency_unit != "words":
         raise ValueError("--stream counts delays in words")
-    with Progress(transient=True) as bar:
-        words = sum(len(text.split()) for sources, _ in documents for text in sources)
-        task = bar.add_task("listening", total=words)
-        found = evaluate_streams(
-            translator,
-            documents,
-            decoding,
-            out,
-            speech=speech,
-            rows=rows,
-            tokenized=scoring.tokenized,
-            system=scoring.system,
-            progress=lambda done: bar.advance(task, done),
-        )
+    words = sum(len(text.split()) for sources, _ in documents for text in sources)
+    with show_progress("listening", words) as progress:
+        texts = documents, decoding, out, scoring
+        found = evaluate_streams(translator, *texts, speech=speech, rows=rows, progress=progress)
     show_scores(found.scores)
     for name in ("documents", "source_words", "written_words", "longest_silence"):
         typer.echo(f"{name:<26} {getattr(found, name)}")

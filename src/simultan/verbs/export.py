@@ -10,8 +10,6 @@ import typer
 from simultan import boxed
 from simultan.config import Bound
 
-__all__ = ["export"]
-
 
 def export(
     model: Annotated[str, "Folder of the model, such as RUN/final, or of a run for --average."],
@@ -21,10 +19,7 @@ def export(
         Literal["float32", "float16", "int8"], "Store the weights so; they load as float32."
     ] = "float16",
     average: Annotated[
-        int,
-        Bound(0),
-        "Average this many last checkpoints of the run MODEL; 0 takes a model.",
-        "<N>",
+        int, Bound(0), "Average this many last checkpoints of the run MODEL; 0 takes a model."
     ] = 0,
 ) -> None:
     """Write a model to ship: small weights, configuration, vocabularies and lags."""

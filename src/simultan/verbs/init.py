@@ -9,8 +9,6 @@ import typer
 
 from simultan.starter import Size, lay_out
 
-__all__ = ["init"]
-
 
 def init(
     folder: Annotated[Path, "Folder to write."],

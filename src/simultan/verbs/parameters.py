@@ -9,8 +9,9 @@
 
 Positional parameters become arguments and keyword-only ones become options. The text is the help;
 "--name" gives an option other names, "$NAME" an environment variable and "<NAME>" a name for its
-value. A parameter that is a dataclass stands for all of its fields that have a help text, and
-`**options: Annotated[Any, function]` for such parameters of the function that the verb calls.
+value (N for a number and FILE for a path by default). A parameter that is a dataclass stands for
+all of its fields that have a help text, and `**options: Annotated[Any, function]` for such
+parameters of the function that the verb calls.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
 from simultan.config import Bound
 
-__all__ = ["expand"]
-
 Function = Callable[..., Any]
+METAVARS: dict[Any, str] = {int: "N", Path: "FILE"}  # what an option's value is called
 
 
 def expand(verb: Function) -> Function:
@@ -38,10 +39,10 @@ def expand(verb: Function) -> Function:
     for parameter in inspect.signature(verb).parameters.values():
         kind = hints[parameter.name]
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            parameters += _of_function(get_args(kind)[1], {p.name for p in parameters})
+            parameters += _options(get_args(kind)[1], {p.name for p in parameters})
         elif isinstance(kind, type) and dataclasses.is_dataclass(kind):
             given = None if parameter.default is parameter.empty else parameter.default
-            fields = list(_of_dataclass(kind, given))
+            fields = list(_options(kind, set(), given))
             parameters += fields
             groups[parameter.name] = kind, given, [field.name for field in fields]
         else:
@@ -62,29 +63,16 @@ def expand(verb: Function) -> Function:
     return call
 
 
-def _of_dataclass(kind: type, given: Any) -> Iterator[inspect.Parameter]:
-    """The fields of a dataclass that have a help text; defaults are those of `given`, if any."""
-    hints = get_type_hints(kind, include_extras=True)
-    for field in dataclasses.fields(kind):
-        if given is not None:
-            default = getattr(given, field.name)
-        elif field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
-        else:
-            missing = field.default is dataclasses.MISSING
-            default = inspect.Parameter.empty if missing else field.default
-        option = inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default)
-        if _help(hints[field.name]):
-            yield _translated(option, hints[field.name])
-
-
-def _of_function(function: Function, taken: set[str]) -> Iterator[inspect.Parameter]:
-    """The parameters of a function that have a help text and that the verb does not have itself."""
-    hints = get_type_hints(function, include_extras=True)
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.name not in taken and _help(hints[parameter.name]):
-            option = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            yield _translated(option, hints[parameter.name])
+def _options(owner: Function, taken: set[str], given: Any = None) -> Iterator[inspect.Parameter]:
+    """The parameters of a function, or fields of a dataclass, that have a help text and are not
+    taken; defaults are those of `given`, if any."""
+    hints = get_type_hints(owner, include_extras=True)
+    for parameter in inspect.signature(owner).parameters.values():
+        if parameter.name in taken or not _help(hints[parameter.name]):
+            continue
+        default = parameter.default if given is None else getattr(given, parameter.name)
+        option = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, default=default)
+        yield _translated(option, hints[parameter.name])
 
 
 def _help(kind: Any) -> str:
@@ -100,6 +88,9 @@ def _translated(parameter: inspect.Parameter, kind: Any) -> inspect.Parameter:
     texts = [note for note in notes if isinstance(note, str)]
     names = [text for text in texts if text.startswith("-")]
     settings: dict[str, Any] = {"help": _help(kind)}
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+        kinds = plain, *get_args(plain)  # Path, Path | None, list[Path]
+        settings["metavar"] = next((METAVARS[kind] for kind in kinds if kind in METAVARS), None)
     for text in texts:
         if text.startswith("$"):
             settings["envvar"] = text[1:]

@@ -7,8 +7,6 @@ from typing import Annotated, Literal
 
 import typer
 
-__all__ = ["plot"]
-
 
 def plot(
     folders: Annotated[tuple[Path, ...], "Folders of runs, or of systems that hold runs."],

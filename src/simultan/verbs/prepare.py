@@ -18,10 +18,6 @@ from simultan.starter import next_commands
 if TYPE_CHECKING:
     from simultan.data.corpus import Prepared
 
-__all__ = ["prepare"]
-
-Text = "<FILE>"
-
 
 def prepare(
     corpus: Annotated[str, "Named corpus: iwslt15-en-vi or wmt15-de-en."] = "",
@@ -38,10 +34,9 @@ def prepare(
         tuple[Path, ...],
         "Read training text: a file or a folder, plain, .gz or .xz. A .tsv, a .jsonl and -"
         " (standard input) hold both sides. Can be repeated.",
-        Text,
     ] = (),
     target: Annotated[
-        tuple[Path, ...], "Read its translation, line by line; can be repeated.", Text
+        tuple[Path, ...], "Read its translation, line by line; can be repeated."
     ] = (),
     weight: Annotated[
         tuple[float, ...],
@@ -51,15 +46,15 @@ def prepare(
     documents: Annotated[
         tuple[str, ...],
         "Read from a file to which document each line belongs; give one for each text, - for none.",
-        Text,
+        "<FILE>",
     ] = (),
     document_columns: Annotated[
-        int, "Name a document by the first columns of that file; 0 takes all.", "<N>"
+        int, "Name a document by the first columns of that file; 0 takes all."
     ] = 0,
-    valid_source: Annotated[Path | None, "Read validation text.", Text] = None,
-    valid_target: Annotated[Path | None, "Read its translation.", Text] = None,
-    test_source: Annotated[Path | None, "Read test text.", Text] = None,
-    test_target: Annotated[Path | None, "Read its translation.", Text] = None,
+    valid_source: Annotated[Path | None, "Read validation text."] = None,
+    valid_target: Annotated[Path | None, "Read its translation."] = None,
+    test_source: Annotated[Path | None, "Read test text."] = None,
+    test_target: Annotated[Path | None, "Read its translation."] = None,
     like: Annotated[
         Path | None, "Take the vocabularies of this model or prepared folder.", "<FOLDER>"
     ] = None,

@@ -34,10 +34,11 @@ def push(
     or it is written from the model's configuration. Others then load hf:OWNER/NAME.
     """
     from simultan import checkpoint
+    from simultan.data.codec import Codec
 
     if licence and not re.fullmatch(r"[\w.-]+", licence):
         raise ValueError(f"--license {licence!r}: write its short name, such as apache-2.0")
-    config, codec = checkpoint.load_config(model), checkpoint.load_codec(model)
+    config, codec = checkpoint.load_config(model), Codec.load(model)
     checkpoint.load_weights(model)  # a damaged file is told here, not to who downloads it
     card = make_card(model, repository, config, codec, licence)
     typer.echo(hub.push(model, repository, card, private=private))

@@ -8,22 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simultan.verbs.options import Scoring
+from simultan.evaluation.scoring import Scoring
 
 if TYPE_CHECKING:
     from simultan.evaluation.scores import Scores
-
-__all__ = ["score", "show_scores"]
 
 
 def score(
     log: Annotated[Path, "An instances.log, or the folder that holds it."],
     *,
-    source: Annotated[Path | None, "Read the source text, if the log lacks it.", "<FILE>"] = None,
-    reference: Annotated[
-        Path | None, "Read the references, if the log lacks them.", "<FILE>"
-    ] = None,
-    out: Annotated[Path | None, "Write the scores to this file.", "<FILE>"] = None,
+    source: Annotated[Path | None, "Read the source text, if the log lacks it."] = None,
+    reference: Annotated[Path | None, "Read the references, if the log lacks them."] = None,
+    out: Annotated[Path | None, "Write the scores to this file."] = None,
     comet: Annotated[
         str,
         "Score with this COMET model as well, if unbabel-comet is installed:"
@@ -40,7 +36,7 @@ def score(
 
     texts = [None if path is None else list(read_lines(path)) for path in (source, reference)]
     instances = with_texts(read_log(log), *texts)
-    scores = scorer.score(instances, **vars(scoring))
+    scores = scorer.score(instances, scoring)
     if comet:
         scores = replace(scores, comet=measure_comet(instances, comet), comet_model=comet)
     if out is not None:

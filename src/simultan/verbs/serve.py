@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 
 from simultan.config import Bound
 from simultan.server.settings import Settings
-from simultan.verbs.options import Decode, Machine, Model
-
-__all__ = ["serve"]
+from simultan.streaming.decoding import DEFAULT, Decoding
+from simultan.verbs.options import Machine, Model
 
 
 def serve(
@@ -22,7 +21,7 @@ def serve(
     port: Annotated[
         int, Bound(0, 65535), "Listen at this port; 0 takes a free one.", "<PORT>"
     ] = 8000,
-    decode: Decode = Decode(),
+    decoding: Decoding = DEFAULT,
     machine: Machine = Machine(threads=max(1, (os.cpu_count() or 2) - 1)),
     int8: Annotated[bool, "Round the weights to int8, as --quantize int8 does."] = False,
     settings: Settings,
@@ -32,14 +31,9 @@ def serve(
     ] = "warning",
 ) -> None:
     """Translate live, for many at once: a page, a websocket and an HTTP API."""
-    try:
-        from simultan.server.run import serve as run
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"the server needs more packages: pip install -e '.[serve]' in the checkout ({error})"
-        ) from error
+    from simultan.server.run import serve as run
 
     if int8:
         machine = dataclasses.replace(machine, quantize="int8")
-    settings = dataclasses.replace(settings, decoding=decode.decoding())
+    settings = dataclasses.replace(settings, decoding=decoding)
     run(machine.load(model), settings, host, port, log_level)

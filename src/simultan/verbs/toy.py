@@ -7,14 +7,12 @@ from typing import Annotated
 
 from simultan.config import Bound
 
-__all__ = ["toy"]
-
 
 def toy(
     folder: Annotated[Path, "Folder for train, valid and test, each as .en and .fr."],
     *,
-    pairs: Annotated[int, Bound(1), "Write this many training pairs.", "<N>"] = 3000,
-    seed: Annotated[int, "Draw the sentences from this seed.", "<N>"] = 1,
+    pairs: Annotated[int, Bound(1), "Write this many training pairs."] = 3000,
+    seed: Annotated[int, "Draw the sentences from this seed."] = 1,
 ) -> None:
     """Write a toy language pair that a small model learns in half a minute."""
     from simultan.data.toy import write_toy

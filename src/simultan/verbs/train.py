@@ -10,8 +10,6 @@ import typer
 
 from simultan.config import Bound
 
-__all__ = ["train"]
-
 
 def train(
     recipe: Annotated[Path, "Recipe to train, such as recipes/toy/mma-il.toml."],
@@ -28,7 +26,7 @@ def train(
         str, "Train on cpu or cuda. By default, on a GPU if there is one.", "<DEVICE>"
     ] = "",
     threads: Annotated[
-        int, Bound(0), "Use this many CPU threads; 0 leaves the choice to PyTorch.", "<N>"
+        int, Bound(0), "Use this many CPU threads; 0 leaves the choice to PyTorch."
     ] = 0,
     minutes: Annotated[
         float,
@@ -37,9 +35,7 @@ def train(
         "<MINUTES>",
     ] = 0.0,
     compiled: Annotated[
-        Path | None,
-        "Keep compiled code in this file, for runs on other machines of the kind.",
-        "<FILE>",
+        Path | None, "Keep compiled code in this file, for runs on other machines of the kind."
     ] = None,
 ) -> None:
     """Train a model from a recipe. Under torchrun, all processes train it together."""

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simultan.config import Bound
-from simultan.verbs.options import Decode, Machine, Model
+from simultan.streaming.decoding import DEFAULT, Decoding
+from simultan.verbs.options import Machine, Model, show_progress
 
 if TYPE_CHECKING:
-    from simultan.streaming.decoding import Decoding
     from simultan.streaming.translator import Translator
-
-__all__ = ["translate"]
 
 
 def translate(
@@ -39,15 +37,11 @@ def translate(
         str | None, "Give the server this token.", "$SIMULTAN_TOKEN", "<TOKEN>"
     ] = None,
     in_: Annotated[
-        Path | None, "Translate this file instead, a sentence to a line.", "--in", "<FILE>"
+        Path | None, "Translate this file instead, a sentence to a line.", "--in"
     ] = None,
-    out: Annotated[
-        Path | None, "Write the translation of --in to this file, line by line.", "<FILE>"
-    ] = None,
-    rows: Annotated[
-        int, Bound(1), "With --in, translate this many lines side by side.", "<N>"
-    ] = 32,
-    decode: Decode = Decode(),
+    out: Annotated[Path | None, "Write the translation of --in to this file, line by line."] = None,
+    rows: Annotated[int, Bound(1), "With --in, translate this many lines side by side."] = 32,
+    decoding: Decoding = DEFAULT,
     machine: Machine = Machine(threads=1),
 ) -> None:
     """Translate words from standard input while they come, or a whole file.
@@ -60,7 +54,6 @@ def translate(
 
     from simultan import display
 
-    decoding = decode.decoding()
     if in_ is not None or out is not None:
         if in_ is None or out is None:
             raise ValueError("a file is translated with both --in and --out")
@@ -99,8 +92,6 @@ def translate_file(
     translator: Translator, source: Path, out: Path, decoding: Decoding, rows: int
 ) -> None:
     """A file, line by line: their order and empty lines are kept."""
-    from rich.progress import Progress
-
     from simultan.data.sources import read_lines
     from simultan.streaming.distill import distill
 
@@ -108,13 +99,5 @@ def translate_file(
         raise ValueError(f"--out {out}: this is the file to be read; write to another one")
     lines = list(read_lines(source))
     out.unlink(missing_ok=True)
-    with Progress(transient=True) as bar:
-        task = bar.add_task("translating", total=len(lines))
-        distill(
-            translator,
-            lines,
-            out,
-            decoding,
-            rows=rows,
-            progress=lambda done: bar.advance(task, done),
-        )
+    with show_progress("translating", len(lines)) as progress:
+        distill(translator, lines, out, decoding, rows=rows, progress=progress)

@@ -253,6 +253,7 @@ class Run:
     def _validate(self) -> None:
         """Quality and latency on the validation set, as the agent decides live."""
         from simultan.evaluation.evaluate import evaluate
+        from simultan.evaluation.scoring import Scoring
 
         if self.journal.validated(self.update):
             return
@@ -265,7 +266,7 @@ class Run:
             references[::every],
             decoding=f"agent={self.folder.absolute()}",
             rows=256 if self.device.type == "cuda" else 32,
-            tokenized=codec.pipeline.name == "words",
+            scoring=Scoring(tokenized=codec.pipeline.name == "words"),
         )
         values = {"BLEU": scores.bleu, "length_ratio": scores.length_ratio}
         values |= {name.upper(): value for name, value in scores.latency.items()}
