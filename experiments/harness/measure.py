@@ -59,7 +59,7 @@ class Share:
             simultan.load(self.model, device=device),
             [sources[i] for i in chosen],
             [references[i] for i in chosen],
-            rows=32 if device == "cpu" else 512,
+            rows=128 if device == "cpu" else 512,
             decoding=self.decoding,
         )
         pairs = zip(chosen, instances, strict=True)
