@@ -34,7 +34,8 @@ from simultan.model import TranslationModel
 
 WEIGHTS, CONFIG, TRAINER = "weights.safetensors", "config.toml", "trainer.pt"
 SUMS = "SHA256SUMS"  # as `sha256sum -c` reads it; of the weights, where a flipped bit is not seen
-LAGS = "lags.json"  # how far behind a model stays at which threshold; written by streaming/lags.py
+# made from a finished model and copied with it: streaming/lags.py, streaming/ends.py
+LAGS, ENDS = "lags.json", "ends.safetensors"
 SCALE = ".scale"  # after the name of a matrix of int8: its float32 scales [rows, 1, ...]
 _HEADER = f'format = {configuration.FORMAT}\nneeds = "{configuration.NEEDS}"\n\n'  # of config.toml
 Stored = Literal["float32", "float16", "int8"]
@@ -61,11 +62,11 @@ def save(
     codec: Codec,
     trainer: Mapping[str, Any] | None = None,
     stored: Stored = "float32",
-    lags: Path | None = None,
+    beside: Sequence[Path] = (),
 ) -> None:
     """Write a model folder in one step; however the weights are stored, they load as float32.
 
-    `lags` is a lags.json to copy into it.
+    `beside`: files to copy into it.
     """
     folder = Path(folder)
     if folder.exists():
@@ -77,8 +78,8 @@ def save(
         partial.mkdir()
         codec.save(partial)
         (partial / CONFIG).write_text(_HEADER + configuration.dump(config), encoding="utf-8")
-        if lags is not None:
-            shutil.copyfile(lags, partial / LAGS)
+        for path in beside:
+            shutil.copyfile(path, partial / path.name)
         if trainer is not None:
             torch.save(dict(trainer), partial / TRAINER)
         save_file(_packed(weights, stored), partial / WEIGHTS)
@@ -119,16 +120,18 @@ def _digest(path: Path) -> str:
 
 def export(folders: Sequence[str | Path], out: str | Path, stored: Stored = "float16") -> int:
     """A model folder to ship: weights (the mean of several folders'), configuration, vocabularies,
-    lags.json if there is one, no trainer; returns its bytes."""
+    lags and sentence ends if there are any, no trainer; returns its bytes."""
     weights = load_weights(folders[0]) if len(folders) == 1 else average(folders)
     config = load_config(folders[-1])
     config = replace(  # where it was trained, and from what, are places on another machine
         config, data=replace(config.data, folder=""), train=replace(config.train, init_from="")
     )
-    lags = Path(folders[0]) / LAGS  # those of one model; a mean of several has not been measured
-    one = len(folders) == 1 and lags.is_file()
+    beside = [Path(folders[0]) / ENDS]
+    if len(folders) == 1:  # how far behind the mean of several stays has not been measured
+        beside.append(Path(folders[0]) / LAGS)
+    beside = [path for path in beside if path.is_file()]
     codec = Codec.load(folders[-1])
-    save(out, weights, config, codec, stored=stored, lags=lags if one else None)
+    save(out, weights, config, codec, stored=stored, beside=beside)
     return sum(path.stat().st_size for path in Path(out).iterdir())
 
 

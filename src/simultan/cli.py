@@ -24,6 +24,7 @@ VERBS = {
     "plot": "Draw quality against latency, or one sentence's path.",
     "export": "Write a model to ship.",
     "push": "Upload a model to the Hugging Face hub.",
+    "ends": "Teach a model to hear where sentences end without full stops.",
     "distill": "Translate training text with a teacher.",
     "toy": "Write a toy language pair to try everything with.",
 }

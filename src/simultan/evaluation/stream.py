@@ -113,7 +113,34 @@ def evaluate_streams(
         write_scores(Path(out) / "scores.json", scores)
         facts = {key: value for key, value in asdict(found).items() if key != "scores"}
         write_text(Path(out) / "stream.json", json.dumps(facts, indent=2) + "\n")
+        _write_streams(Path(out), said, documents, written)
     return found
+
+
+def _write_streams(
+    out: Path, said: list[list[str]], documents: Sequence[Document], written: list[Written]
+) -> None:
+    """The streams as they were, for other tools: a word of the source takes a second.
+
+    omnisteval longform --speech_segmentation segments.json --ref_sentences_file references.txt
+    --hypothesis_file streams.jsonl
+    """
+    streams, segments, lines = [], [], []
+    for number, (sentences, words) in enumerate(zip(said, written, strict=True)):
+        name, offset = f"document{number}", 0
+        for sentence in sentences:
+            count = len(sentence.split())
+            segments.append({"wav": name, "offset": offset, "duration": count})
+            offset += count
+        text = " ".join(word for word, _ in words)
+        delays = [1000 * delay for _, delay in words]
+        log = {"source": name, "prediction": text, "delays": delays, "source_length": 1000 * offset}
+        streams.append(json.dumps(log, ensure_ascii=False))
+    for _, references in documents:
+        lines += [" ".join(reference.split()) for reference in references]
+    write_text(out / "streams.jsonl", "".join(line + "\n" for line in streams))
+    write_text(out / "segments.json", json.dumps(segments) + "\n")
+    write_text(out / "references.txt", "".join(line + "\n" for line in lines))
 
 
 def _sentences(

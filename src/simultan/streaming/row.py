@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from simultan.data.writer import WordWriter
 from simultan.streaming.copying import Copies, Heard, Sieve
+from simultan.streaming.ends import EndFinder, Taken
 from simultan.streaming.guards import Guard
 from simultan.streaming.numbers import Numbers
 
@@ -33,6 +34,7 @@ class Row:
     guard: Guard
     sieve: Sieve
     numbers: Numbers
+    finder: EndFinder
     copies: Copies = field(default_factory=Copies)
     queue: deque[str] = field(default_factory=deque)  # words fed, not yet read
     read: int = 0  # words read, of the whole stream
@@ -52,6 +54,7 @@ class Row:
     word_of: list[int] = field(default_factory=list)  # the word of each source token
     first_place: int = 1  # the word that places[0] stands for
     places: list[int] = field(default_factory=list)  # the place of each word
+    late: dict[int, int] = field(default_factory=dict)  # words that were awaited to read a place
     held: Choice | None = None  # an end of sentence that may have come too early
 
     @property
@@ -59,10 +62,17 @@ class Row:
         """Source tokens read, of this segment."""
         return self.first + len(self.word_of)
 
-    def hear(self) -> Heard:
-        """Take the next word from the queue."""
-        heard = self.sieve.sift(self.queue.popleft())
+    @property
+    def unread(self) -> bool:
+        """Whether words were fed that are not yet read."""
+        return bool(self.queue or self.finder.pending)
+
+    def hear(self, taken: Taken) -> Heard:
+        """Read a word."""
+        heard = self.sieve.sift(taken.word)
         self.read += 1
+        if taken.late:
+            self.late[self.read] = taken.late
         if heard.text:
             self.words += 1
             self.places.append(self.read)
@@ -75,7 +85,8 @@ class Row:
     def expects(self) -> bool:
         """Whether a word that the model reads is in the queue."""
         sieve = Sieve(self.sieve.alphabet, self.sieve.remark)
-        return any(sieve.sift(word).text for word in self.queue)
+        words = [*(pending.word for pending in self.finder.pending), *self.queue]
+        return any(sieve.sift(word).text for word in words)
 
     def word(self, token: int) -> int:
         """The word that a source token belongs to; the end belongs to the last word."""
@@ -84,6 +95,10 @@ class Row:
     def place(self, token: int) -> int:
         """The place in the stream of the word that a source token belongs to."""
         return self.places[self.word(token) - self.first_place]
+
+    def delay(self, place: int) -> int:
+        """The words that were heard when the word at this place was read."""
+        return place + self.late.get(place, 0)
 
     def next_token(self, word: int) -> int:
         """The source token after a word."""

@@ -24,6 +24,7 @@ from simultan.streaming.backends.incremental import Incremental
 from simultan.streaming.copying import Sieve
 from simultan.streaming.deciders import AgentsDecide, HeadsDecide
 from simultan.streaming.decoding import DEFAULT, Decoding
+from simultan.streaming.ends import EndFinder, EndNetwork
 from simultan.streaming.guards import Guard
 from simultan.streaming.lags import UNMEASURED, Lags
 from simultan.streaming.numbers import Numbers
@@ -84,10 +85,11 @@ class Session:
         segment: bool = True,
         longest: int | None = None,
         lags: Lags = UNMEASURED,
+        ends: EndNetwork | None = None,
     ) -> None:
         """`segment`: a sentence end in the source, or `longest` tokens without one, closes a
-        segment. A windowed model goes on for ever, unless `longest` is given or it has read far
-        without writing anything."""
+        segment; `ends` finds those that nobody wrote. A windowed model needs no segments, unless
+        `longest` is given or it has read far without writing anything."""
         if rows < 1:
             raise ValueError(f"rows = {rows}: a session has at least one")
         if longest is not None and longest < 1:
@@ -97,9 +99,12 @@ class Session:
         self.source_language: str = getattr(codec, "source_language", "")
         self.target_language: str = getattr(codec, "target_language", "")
         self.longest = longest or LONGEST_SEGMENT
-        self.rows = [self._new_row() for _ in range(rows)]
         self.policy = model.policy
-        self.endless = False
+        windowed = isinstance(model, TranslationModel) and bool(model.window)
+        self.endless = segment and windowed and longest is None
+        self.cuts = segment and not self.endless
+        self.ends = ends if self.cuts else None
+        self.rows = [self._new_row() for _ in range(rows)]
         self.decider: HeadsDecide | AgentsDecide
         if not isinstance(model, TranslationModel):
             default = load_agent(model.agent)
@@ -107,9 +112,7 @@ class Session:
         elif model.policy.name == "offline":
             self.decider = AgentsDecide(Incremental(model, rows), self.rows, Whole())
         else:
-            self.endless = segment and bool(model.window) and longest is None
             self.decider = HeadsDecide(model, self.rows)
-        self.cuts = segment and not self.endless
         if self.endless:
             self.longest = LONGEST_READ
         for row in range(rows):
@@ -118,7 +121,8 @@ class Session:
 
     def _new_row(self) -> Row:
         numbers = Numbers(self.source_language, self.target_language)
-        return Row(self.codec.writer(), Guard(), Sieve(self.alphabet), numbers)
+        finder = EndFinder(self.ends, self.codec.encode_source_word, self.source_language)
+        return Row(self.codec.writer(), Guard(), Sieve(self.alphabet), numbers, finder)
 
     def set_decoding(self, decoding: Decoding | str, row: int = 0) -> None:
         """Decode this row so from its next token on."""
@@ -168,7 +172,7 @@ class Session:
         """The row's source is over; closing twice is closing."""
         state = self._at(row)
         state.closed = True
-        if not state.queue and not state.available and state.told == state.read:
+        if not state.unread and not state.available and state.told == state.read:
             state.done = True  # nothing was said, or nothing since the last segment
 
     @torch.inference_mode()
@@ -226,23 +230,26 @@ class Session:
             start = length if state.held else max(state.reached, state.floor)
         room = start + self.longest - length if self.segment else CHUNK
         tokens: list[int] = []
-        end = not state.queue or room <= 0
-        while state.queue and len(tokens) < min(CHUNK, room) and not end:
+        end = room <= 0 or not state.unread
+        while len(tokens) < min(CHUNK, room) and not end:
+            taken = state.finder.take(state.queue, state.closed)
+            if taken is None:
+                break
             if self.cuts:
-                state.recent.append(state.queue[0])
-            heard = state.hear()
+                state.recent.append(taken.word)
+            heard = state.hear(taken)
             if heard.text:
                 pieces = self.codec.encode_source_word(heard.text)[:LONGEST_WORD] or [UNK]
                 state.word_of += [state.words] * len(pieces)
                 tokens += pieces
-            self._say(row, state.copies.first(), state.read, events)
-            end = state.closed and not state.queue
+            self._say(row, state.copies.first(), state.delay(state.read), events)
+            end = state.closed and not state.unread
             if self.segment:
-                end = end or ends_sentence(heard.word, self.source_language)
+                end = end or taken.ends or ends_sentence(heard.word, self.source_language)
                 end = end or (len(tokens) >= room and not self.endless)
         if end and not state.words:
             self._tell_end(row, state.read, events)
-            state.done = state.closed and not state.queue
+            state.done = state.closed and not state.unread
         elif end:
             tokens.append(EOS)
             state.word_of.append(state.words + 1)
@@ -288,7 +295,9 @@ class Session:
         self.reset(row)
         fresh = self.rows[row]
         fresh.queue, fresh.closed = state.queue, state.closed
-        fresh.queue.extendleft(reversed(state.recent[place - state.start :]))
+        again = state.recent[place - state.start :]
+        again += [pending.word for pending in state.finder.pending]
+        fresh.queue.extendleft(reversed(again))
         fresh.read = fresh.start = place
         fresh.told, fresh.latest = state.told, state.latest
         return fresh
@@ -339,11 +348,12 @@ class Session:
         """The segment is translated; the row is done, or goes on with the next one."""
         row, state = choice.row, self.rows[choice.row]
         self._emit(choice, state.writer.flush(), events)
-        self._say(row, state.copies.rest() + state.numbers.rest(), state.read, events)
+        rest = state.copies.rest() + state.numbers.rest()
+        self._say(row, rest, state.delay(state.read), events)
         self._tell_end(row, state.read, events)
         fresh = self._restart(row, state.read)
         fresh.sieve = state.sieve
-        fresh.done = state.closed and not state.queue
+        fresh.done = fresh.closed and not fresh.unread
 
     def _tell_end(self, row: int, words: int, events: list[tuple[int, Event]]) -> None:
         state = self.rows[row]
@@ -361,7 +371,8 @@ class Session:
         words = [state.numbers.check(word, state.place(max(flat))) for word in words]
         state.written += len(words)
         heads = [[state.place(token) for token in layer] for layer in choice.token_heads]
-        self._say(choice.row, copies + words, state.place(choice.delay - 1), events, heads)
+        delay = state.delay(state.place(choice.delay - 1))
+        self._say(choice.row, copies + words, delay, events, heads)
 
     def _say(
         self,

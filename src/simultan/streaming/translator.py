@@ -18,6 +18,7 @@ from simultan.streaming import backends
 from simultan.streaming.backends import OfflineModel
 from simultan.streaming.deciders import AgentsDecide
 from simultan.streaming.decoding import DEFAULT, Decoding
+from simultan.streaming.ends import EndNetwork, load_ends
 from simultan.streaming.lags import UNMEASURED, Lags
 from simultan.streaming.row import Choice
 from simultan.streaming.search import beam_search
@@ -52,10 +53,11 @@ class Translator:
         config: Config,
         codec: Codec,
         lags: Lags = UNMEASURED,
+        ends: EndNetwork | None = None,
     ) -> None:
         self.model = model.eval() if isinstance(model, TranslationModel) else model
         self.config, self.codec = config, codec
-        self.lags = lags
+        self.lags, self.ends = lags, ends
 
     def session(
         self,
@@ -78,6 +80,7 @@ class Translator:
             segment=segment,
             longest=longest,
             lags=self.lags,
+            ends=self.ends,
         )
 
     def translate(
@@ -214,7 +217,8 @@ def load(
         return Translator(opened, Config(), codec)
     model, config, codec = checkpoint.load_model(folder)
     model.to(place).eval()
-    return Translator(model.prepare_inference(quantize), config, codec, Lags.load(folder))
+    ends = load_ends(folder, len(codec.source_vocabulary))
+    return Translator(model.prepare_inference(quantize), config, codec, Lags.load(folder), ends)
 
 
 def find_device(name: str | torch.device) -> torch.device:
