@@ -15,6 +15,7 @@ from simultan.data.vocabulary import Vocabulary
 from simultan.streaming.ends import EndFinder, EndNetwork, Taken, load_ends, save_ends
 from simultan.streaming.session import End, Session
 from simultan.train.ends import measure_ends, sentences_of, train_ends
+from simultan.verbs.ends import ends
 
 NO, MAYBE, YES = -9.0, 0.5, 9.0
 WORDS = "amBCS"
@@ -175,10 +176,10 @@ def test_it_learns_a_language_whose_sentences_begin_with_the_same_word(
     assert scores.recall > 0.99
     finder = EndFinder(network, codec.encode_source_word)
     queue = deque(["ich", "bin", "hier", "nie", "ich", "da"])
-    ends = []
+    found = []
     while (word := finder.take(queue, True)) is not None:
-        ends.append(word.ends)
-    assert ends == [False, False, False, True, False, False]
+        found.append(word.ends)
+    assert found == [False, False, False, True, False, False]
     save_ends(network, tmp_path)
     again = load_ends(tmp_path, len(vocabulary))
     assert again is not None
@@ -199,3 +200,20 @@ def test_a_broken_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ends.safetensors").write_bytes(b"no")
     with pytest.raises(ValueError, match="not sentence ends"):
         load_ends(tmp_path, 5)
+
+
+def test_the_verb_leaves_out_the_lines_of_the_test_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(simultan.train.ends, "ROWS", 2)
+    CODEC.save(tmp_path)
+    (tmp_path / "weights.safetensors").touch()
+    (tmp_path / "train").write_text("a b c.\nb a.\nc c c.\n")
+    (tmp_path / "test").write_text("B A!\n")
+    ends(str(tmp_path), (tmp_path / "train",), without=(tmp_path / "test",), updates=2)
+    assert load_ends(tmp_path, len(CODEC.source_vocabulary)) is not None
+    said = capsys.readouterr().out
+    assert "ends.safetensors: 2 lines" in said
+    assert "test without case and punctuation" in said
+    with pytest.raises(ValueError, match="at least two lines"):
+        ends(str(tmp_path), (tmp_path / "test",))
