@@ -63,7 +63,7 @@ def load_ends(folder: str | Path, vocabulary: int) -> EndNetwork | None:
     if not path.exists():
         return None
     try:
-        with safe_open(path, "pt") as stored:  # type: ignore[no-untyped-call]
+        with safe_open(path, "pt") as stored:
             sizes = json.loads(stored.metadata()["sizes"])
             if sizes["vocabulary"] != vocabulary:
                 raise ValueError(f"made for {sizes['vocabulary']} pieces, not for {vocabulary}")

@@ -105,7 +105,7 @@ def train_ends(
         odds, _ = network(tokens)
         loss = binary_cross_entropy_with_logits(odds[last], truth[last])
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), CLIP)
         optimizer.step()
         schedule.step()

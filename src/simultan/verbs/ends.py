@@ -46,8 +46,8 @@ def ends(
     known = {as_recognised(line) for path in without for line in read_lines(path, "replace")}
     texts = []
     for path in text:
-        lines = (line.strip() for line in read_lines(path, "replace"))
-        texts.append([line for line in lines if line and as_recognised(line) not in known])
+        lines = [line.strip() for line in read_lines(path, "replace") if line.strip()]
+        texts.append([line for line in lines if as_recognised(line) not in known])
         if len(texts[-1]) < 2:
             raise ValueError(f"{path}: at least two lines are needed, one sentence to a line")
     with Progress(transient=True) as bar:
