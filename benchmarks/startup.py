@@ -13,15 +13,16 @@ import os
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 PROCESS_BEGAN = time.time()  # imports below are a part of the start
 
 import torch  # noqa: E402
-from torch._dynamo.utils import counters  # noqa: E402
+from torch._dynamo.utils import calculate_time_spent, counters  # noqa: E402
 
 from simultan import config as configuration  # noqa: E402
 from simultan.train.loop import fit  # noqa: E402
-from simultan.train.step import StepPool  # noqa: E402
+from simultan.train.step import Step, StepPool  # noqa: E402
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "iwslt15-en-vi" / "offline.toml"
 
@@ -35,6 +36,20 @@ def run(settings: list[str], compiled: Path | None, pool: StepPool) -> tuple[flo
     before, last = (json.loads(line) for line in lines[-2:])
     pace = (last["seconds"] - before["seconds"]) / (last["update"] - before["update"])
     return last["seconds"] - last["update"] * pace, pace
+
+
+def clock(spent: dict[str, float], name: str) -> None:
+    """Sum up the seconds of a method of Step."""
+    method = getattr(Step, name)
+
+    def timed(self: Step, *arguments: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return method(self, *arguments)
+        finally:
+            spent[name] = spent.get(name, 0.0) + time.perf_counter() - began
+
+    setattr(Step, name, timed)
 
 
 def main() -> None:
@@ -52,6 +67,9 @@ def main() -> None:
     if not torch.cuda.is_available():
         settings += ["train.compile=false", "train.precision=float32", "model.width=32"]
     pool, imported = StepPool(), time.time() - PROCESS_BEGAN
+    spent: dict[str, float] = {}
+    for name in ("_record", "_update"):
+        clock(spent, name)
     for number in range(arguments.runs):
         seconds, pace = run([*settings, *arguments.set], arguments.compiled, pool)
         found = {
@@ -60,6 +78,7 @@ def main() -> None:
             "start_up_s": round(seconds + (0 if number else imported), 1),
             "imports_s": round(imported, 1),
             "update_ms": round(1e3 * pace, 2),
+            "spent_s": {k: round(v, 1) for k, v in (spent | calculate_time_spent()).items()},
             "cache": {k: v for k, v in counters["inductor"].items() if "cache" in k}
             | {k: v for k, v in counters["aot_autograd"].items() if "cache" in k},
         }

@@ -278,6 +278,19 @@ def test_what_has_a_result_is_skipped(finished, toy, corpus):
     assert (summary.skipped, summary.done) == (["static"], [])
 
 
+def test_a_model_that_is_gone_is_trained_again_for_what_needs_it(finished, toy, corpus, tmp_path):
+    (tmp_path / "results" / "results").mkdir(parents=True)
+    known = tmp_path / "results" / "results" / "offline.json"
+    known.write_text(json.dumps(result(finished, "offline")), encoding="utf-8")
+    before = known.read_bytes()
+    runs = toy.select(["offline", "mma-h"])
+    summary = reproduce(toy, runs, options(tmp_path, corpus, tiny=True), print)
+    assert (summary.skipped, summary.done) == ([], ["mma-h-var0.1"])
+    assert known.read_bytes() == before  # trained, not measured
+    summary = reproduce(toy, runs, options(tmp_path, corpus, tiny=True), print)
+    assert summary.skipped == ["offline", "mma-h-var0.1"]
+
+
 def test_shapes_start_from_the_same_encoder(finished, toy, corpus):
     from simultan import checkpoint
 

@@ -109,6 +109,7 @@ class Experiment:
         """Train and measure runs in this order; `runs` is asked for the next one when its turn
         has come."""
         self.plan, jobs, kept = plan, self.options.jobs, self.options.compiled
+        self.chosen = runs if isinstance(runs, list) else list(plan.runs)
         for file in [] if kept is None else sorted(kept.glob("*")):
             artifacts.load(file)
         measuring: list[Future[None]] = []
@@ -132,9 +133,10 @@ class Experiment:
 
     def _prepare(self, run: PlannedRun) -> tuple[Path, dict[str, Any]] | None:
         """The corpus folder and the facts of a trained run; None: it is not to be measured."""
-        file = self.options.results / "results" / f"{run.name}.json"
-        if file.exists() and not self.options.redo:
-            self.say(f"{run.name}: there is a result{self._staleness(run, file)}")
+        known = self._result(run)
+        again = known.exists() and not self.options.redo
+        if again and not self._is_awaited(run):
+            self.say(f"{run.name}: there is a result{self._staleness(run, known)}")
             self.summary.skipped.append(run.name)
             return None
         if self.is_over():
@@ -149,7 +151,7 @@ class Experiment:
             if run.recipe is None:
                 return corpus, {}
             facts = self._train(run, corpus)
-            return None if facts is None else (corpus, facts)
+            return None if facts is None or again else (corpus, facts)
         except Exception as error:
             self._fail(run, error)
             return None
@@ -254,7 +256,7 @@ class Experiment:
         except Exception as error:
             self._fail(run, error)
             return
-        record.write(self.options.results / "results" / f"{run.name}.json", result)
+        record.write(self._result(run), result)
         line = record.line(result, self.options.command)
         with self.lock:
             record.append_log(self.options.results / "RUNS.md", line)
@@ -365,6 +367,16 @@ class Experiment:
     def _model(self, name: str) -> Path:
         return RunFolder(self.options.out / "runs" / name).final
 
+    def _result(self, run: PlannedRun) -> Path:
+        return self.options.results / "results" / f"{run.name}.json"
+
+    def _is_awaited(self, run: PlannedRun) -> bool:
+        """Whether a run without a result needs this one's model, which is not here: then it is
+        trained again, and not measured."""
+        others = [other for other in self.chosen if other.needs == run.name]
+        wanted = any(not self._result(o).exists() or self._is_awaited(o) for o in others)
+        return wanted and not self._model(run.name).exists()
+
     def _is_trained(self, run: PlannedRun) -> bool:
         name = run.use or run.name
         state = self.options.out / "trained" / f"{name}.json"
@@ -373,11 +385,8 @@ class Experiment:
         return bool(record.read(state).get("finished")) and self._model(name).exists()
 
     def _staleness(self, run: PlannedRun, file: Path) -> str:
-        if run.recipe is None:
-            return ""
-        known = record.read(file).get("settings")
-        changed = known != list(run.settings)
-        return " of other settings: --redo runs it again" if changed else ""
+        same = run.recipe is None or record.read(file).get("settings") == list(run.settings)
+        return "" if same else " of other settings: --redo runs it again"
 
     def _leave(self, run: PlannedRun, why: str) -> None:
         self.say(f"{run.name}: left for another call ({why})")

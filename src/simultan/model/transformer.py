@@ -269,7 +269,10 @@ class Transformer(TranslationModel):
         alpha: Tensor | None = None
         stops, chance = self.fixed_stops(batch), self.chance(batch)
         for layer in self.decoder_layers:
-            x, alpha = layer(x, memory, batch.source_lengths, alpha, stops, chance)
+            # a layer that selects needs nobody's alpha; without it all such layers are compiled
+            # as one
+            given = None if layer.cross.selecting_heads else alpha
+            x, alpha = layer(x, memory, batch.source_lengths, given, stops, chance)
             if alpha is not None and layer.cross.selecting_heads:
                 alphas.append(alpha)
         return ModelOutput(self.decoder_norm(x), self.expected_delays(alphas), chance.hard)

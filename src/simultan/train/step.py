@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._functorch import config as functorch
 from torch.fx.experimental import _config as symbols
 
 from simultan import losses
@@ -48,12 +49,19 @@ class Objective(nn.Module):
         self.measure = losses.measure
         self.seeds: list[Tensor] = []
         if compiled:
+            from torch._dynamo import config as dynamo  # slow to import
+
             if device.type == "cuda":
                 self.seeds = dropout.plant_seeds(model, device)
             # Layer by layer: one compilation serves all layers, where the whole model at once
             # takes minutes. Lengths are symbols, so that it serves all batches too; each its own
             # symbol, or a batch with as many rows as words would be compiled for.
             symbols.use_duck_shape = False
+            # Our operations bring their own backward pass; PyTorch keeps such code between
+            # processes only where it is told that it may.
+            functorch.autograd_cache_allow_custom_autograd_functions = True
+            # Rates of dropout are constants: as symbols, every part would be traced twice.
+            dynamo.specialize_float = True
             for part in model.repeated_parts():
                 part.compile(dynamic=True)
             self.measure = torch.compile(losses.measure, dynamic=True)
