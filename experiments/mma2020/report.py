@@ -14,6 +14,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
+import ablation  # noqa: E402
 import agents  # noqa: E402
 import figures  # noqa: E402
 import tables  # noqa: E402
@@ -54,6 +55,7 @@ def blocks(plan: Plan, results: Results, published: dict[str, Any]) -> dict[str,
         "provenance": tables.provenance(plan, results),
         "published": sources,
         "offline": tables.offline(plan, results),
+        "ablation": ablation.ablation(plan, results),
         "agents": agents.agents(plan, results),
     }
 

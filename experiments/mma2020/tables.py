@@ -212,7 +212,11 @@ def hard_against_infinite(plan: Plan, results: dict[str, dict[str, Any]]) -> str
     body = []
     for text, infinite, hard in (
         ("words", ("mma-il",), ("mma-h",)),
-        ("subwords", ("modern-mma-il", "modern-mma-il-hard"), ("modern-mma-h",)),
+        (
+            "subwords",
+            ("modern-mma-il", "modern-mma-il-hard", "modern-mma-il-long"),
+            ("modern-mma-h",),
+        ),
     ):
         rows = [row for name in infinite for row in rows_of(_first_seed(plan, name), results)]
         line = _frontier(rows, "dal")
@@ -259,7 +263,7 @@ def equal_latency(plan: Plan, results: dict[str, dict[str, Any]]) -> str:
 def _equal_latency(plan: Plan, results: dict[str, dict[str, Any]], part: str) -> str:
     fixed = rows_of(_of_group(plan, "wait-k"), results)
     body = []
-    for name in ("mma-il", "mma-h"):
+    for name in ("mma-il", "mma-il-soft", "mma-h", "one-head"):
         for row in rows_of(_of_group(plan, name), results):
             own = getattr(row, part)
             bleu = own["bleu_lowercased"]
@@ -281,7 +285,7 @@ def _equal_latency(plan: Plan, results: dict[str, dict[str, Any]], part: str) ->
 def soft_and_streamed(plan: Plan, results: dict[str, dict[str, Any]]) -> str:
     """What is trained beside what streams: L_avg and DAL, the root of L_var and the span."""
     body = []
-    for name in ("mma-il", "mma-h-starts", "mma-h", "milk", "scratch"):
+    for name in ("mma-il", "mma-il-soft", "mma-h-starts", "mma-h", "one-head", "milk", "scratch"):
         for row in rows_of(_of_group(plan, name) if name in plan.groups else [], results):
             losses = row.result["validation_losses"]
             if "l_avg" not in losses:
