@@ -283,7 +283,7 @@ def test_a_model_that_is_gone_is_trained_again_for_what_needs_it(finished, toy, 
     known = tmp_path / "results" / "results" / "offline.json"
     known.write_text(json.dumps(result(finished, "offline")), encoding="utf-8")
     before = known.read_bytes()
-    runs = toy.select(["offline", "mma-h"])
+    runs = toy.select(["offline", "mma-h-var0.1"])
     summary = reproduce(toy, runs, options(tmp_path, corpus, tiny=True), print)
     assert (summary.skipped, summary.done) == ([], ["mma-h-var0.1"])
     assert known.read_bytes() == before  # trained, not measured

@@ -18,10 +18,16 @@ from simultan.evaluation.instances import read_log
 
 HERE = Path(__file__).resolve().parent
 DRAWS = 2_000
+HEADS = "many deciding heads against one, both Transformers"
+TRANSFORMER = "one deciding head: Transformer against RNN"
 PAIRS = [  # what is claimed, one, other
     ("a learned against a fixed policy", "mma-il-avg0.08", "wait-k@k=1"),
     ("a learned against a fixed policy", "mma-il-avg0.04", "wait-k@k=2"),
+    ("a learned against a fixed policy", "mma-il-avg0.04-seed2", "wait-k@k=2"),
+    ("a learned against a fixed policy", "mma-il-avg0.04-seed3", "wait-k@k=2"),
     ("a learned against a fixed policy", "mma-il-avg0.02", "wait-k@k=3"),
+    ("a learned against a fixed policy", "milk-transformer-avg0.1", "wait-k@k=1"),
+    ("a learned against a fixed policy", "milk-transformer-avg0.04", "wait-k@k=2"),
     ("a learned against a fixed policy", "mma-il-avg0.01", "wait-k@k=5"),
     ("a learned against a fixed policy", "mma-h-var0.3", "wait-k@k=1"),
     ("a learned against a fixed policy", "mma-h-var0.1", "wait-k@k=2"),
@@ -30,6 +36,22 @@ PAIRS = [  # what is claimed, one, other
     ("MMA against MILk (claims 1 and 2)", "mma-il-avg0.02", "milk-avg0.005"),
     ("MMA against MILk (claims 1 and 2)", "mma-h-var0.3", "milk-avg0.05"),
     ("MMA against MILk (claims 1 and 2)", "mma-h-var0.1", "milk-avg0.02"),
+    (HEADS, "mma-il-avg0.08", "milk-transformer-avg0.1"),
+    (HEADS, "mma-il-avg0.04", "milk-transformer-avg0.04"),
+    (HEADS, "mma-il-avg0.04-seed2", "milk-transformer-avg0.04"),
+    (HEADS, "mma-il-avg0.04-seed3", "milk-transformer-avg0.04"),
+    (HEADS, "mma-il-avg0.01", "milk-transformer-avg0.01"),
+    (HEADS, "mma-il-avg0.02", "mocha-transformer"),
+    (HEADS, "mma-h-var0.3", "hard-transformer"),
+    (HEADS, "mma-h-var0.3", "milk-transformer-avg0.1"),
+    (HEADS, "mma-h-var0.1", "milk-transformer-avg0.04"),
+    (TRANSFORMER, "milk-transformer-avg0.1", "milk-avg0.05"),
+    (TRANSFORMER, "milk-transformer-avg0.04", "milk-avg0.01"),
+    (TRANSFORMER, "mocha-transformer", "mocha"),
+    (TRANSFORMER, "hard-transformer", "hard"),
+    ("against their own offline model", "milk-transformer-avg0.04", "offline"),
+    ("against their own offline model", "milk-transformer-avg0.1", "offline"),
+    ("against their own offline model", "hard-transformer", "offline"),
     ("against their own offline model", "mma-il-avg0.02", "offline"),
     ("against their own offline model", "mma-il-avg0.04", "offline"),
     ("against their own offline model", "mma-il-avg0.08", "offline"),
@@ -46,7 +68,20 @@ PAIRS = [  # what is claimed, one, other
         "mma-h-start-hard-calibrated-on-hard",
         "mma-h-start-hard-calibrated",
     ),
-    ("another seed of the last stage", "mma-h-var0.1-seed2", "mma-h-var0.1"),
+    *[
+        ("another seed", f"{run}-seed{seed}", run)
+        for run in ("mma-il-avg0.02", "mma-il-avg0.04", "mma-h-var0.1")
+        for seed in (2, 3)
+    ],
+    ("decoder layers (claim 4)", "layers6-heads4-offline", "layers1-heads4-offline"),
+    ("decoder layers (claim 4)", "layers6-heads1-offline", "layers1-heads1-offline"),
+    ("decoder layers (claim 4)", "layers6-heads4-mma-h", "layers1-heads4-mma-h"),
+    ("decoder layers (claim 4)", "layers6-heads1-mma-h", "layers1-heads1-mma-h"),
+    ("decoder heads (claim 4)", "layers6-heads4-offline", "layers6-heads1-offline"),
+    ("decoder heads (claim 4)", "layers6-heads16-offline", "layers6-heads4-offline"),
+    ("decoder heads (claim 4)", "layers1-heads4-offline", "layers1-heads1-offline"),
+    ("decoder heads (claim 4)", "layers6-heads4-mma-h", "layers6-heads1-mma-h"),
+    ("decoder heads (claim 4)", "layers1-heads4-mma-h", "layers1-heads1-mma-h"),
     ("wait-k trained or at test time", "wait-k@k=1", "test-time-wait-k@wait-k-1"),
     ("wait-k trained or at test time", "wait-k@k=3", "test-time-wait-k@wait-k-3"),
     ("subwords", "modern-il-avg0.09-hard", "modern-test-time-wait-k@wait-k-1"),
