@@ -4,44 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
+import tables
+
 from experiments.harness.plan import Plan
 
 Results = dict[str, dict[str, Any]]
-KINDS = {"ablation-offline": "offline", "ablation-mma-h": "MMA-H"}
-COLUMNS = {  # of a cell: set, key of its scores
-    "BLEU tst2012": ("valid", "bleu_lowercased"),
-    "BLEU tst2013": ("test", "bleu_lowercased"),
-    "AL tst2013": ("test", "al"),
-    "DAL tst2013": ("test", "dal"),
-    "span tst2013": ("test", "span"),
-}
+COLUMNS = [  # group, title, set, key of its scores
+    ("ablation-offline", "offline, tst2012", "valid", "bleu_lowercased"),
+    ("ablation-offline", "offline, tst2013", "test", "bleu_lowercased"),
+    ("ablation-mma-h", "MMA-H, tst2012", "valid", "bleu_lowercased"),
+    ("ablation-mma-h", "MMA-H, tst2013", "test", "bleu_lowercased"),
+    ("ablation-mma-h", "AL", "test", "al"),
+    ("ablation-mma-h", "DAL", "test", "dal"),
+    ("ablation-mma-h", "span", "test", "span"),
+]
 
 
 def ablation(plan: Plan, results: Results) -> str:
-    """One row for each number of layers, one column for each number of heads; only what was run."""
-    lines: list[str] = []
-    for group, name in KINDS.items():
-        cells = {
-            (int(run.labels["layers"]), int(run.labels["heads"])): results[run.name]
-            for run in plan.runs
-            if run.group.name == group and run.name in results
-        }
-        if not cells:
-            continue
-        heads = sorted({cell[1] for cell in cells})
-        titles = " | ".join(f"{count} head{'s' * (count > 1)}" for count in heads)
-        for column, (part, key) in COLUMNS.items():
-            if name == "offline" and not key.startswith("bleu"):
-                continue  # it reads everything first
-            lines += [f"| {name}: {column} | {titles} |", f"|{'---|' * (1 + len(heads))}"]
-            for layers in sorted({cell[0] for cell in cells}):
-                found = [cells.get((layers, count)) for count in heads]
-                shown = " | ".join("" if f is None else _value(f, part, key) for f in found)
-                lines.append(f"| {layers} layer{'s' * (layers > 1)} | {shown} |")
-            lines.append("")
-    return "\n".join(lines) if lines else "Not yet run.\n"
+    """One row for each decoder that was trained, small ones first."""
+    cells: dict[tuple[int, int], dict[str, Any]] = {}
+    for run in plan.runs:
+        if run.group.name.startswith("ablation") and run.name in results:
+            place = int(run.labels["layers"]), int(run.labels["heads"])
+            cells.setdefault(place, {})[run.group.name] = results[run.name]["points"][0]
+    if not cells:
+        return f"{tables.NOT_RUN.capitalize()}.\n"
+    body = [
+        [str(layers), str(heads), *(_value(found.get(c[0]), *c[2:]) for c in COLUMNS)]
+        for (layers, heads), found in sorted(cells.items())
+    ]
+    return tables.table(["layers", "heads", *(column[1] for column in COLUMNS)], body)
 
 
-def _value(result: dict[str, Any], part: str, key: str) -> str:
-    value = result["points"][0][part].get(key)
-    return "" if value is None else f"{value:.2f}"
+def _value(point: dict[str, Any] | None, part: str, key: str) -> str:
+    return "" if point is None else tables.number(point[part].get(key))

@@ -47,8 +47,11 @@ PAPER = [
     ("MMA-H", "MMA-H", ORANGE, "s", "-"),
     ("MILk (RNN)", "MILk", GREEN, "^", "-"),
     ("hard, MoChA (RNN)", "hard, MoChA", PINK, "X", ""),
-    ("one deciding head (Transformer)", "one head, Transformer", SKY, "h", ""),
     ("wait-k", "wait-k", AMBER, "D", "-"),
+]
+ONE_HEAD = [  # label, beginning of the names of runs
+    ("MILk (Transformer)", "milk-transformer", SKY, "^", "-"),
+    ("hard, MoChA (Transformer)", ("hard-transformer", "mocha-transformer"), PINK, "P", ""),
 ]
 RULES = [
     ("test-time wait-k", "test-time-wait-k", "v"),
@@ -98,6 +101,9 @@ def draw_paper(plan: Plan, results: Results) -> Figure:
         for label, curve, colour, marker, line in PAPER:
             rows = _above(_rows(plan, results, curve))
             _plot(axis, rows, key, "bleu", label, colour, marker, line)
+        for label, names, colour, marker, line in ONE_HEAD:
+            rows = rows_of([run for run in plan.runs if run.name.startswith(names)], results)
+            _plot(axis, _above(rows), key, "bleu", label, colour, marker, line)
         for label, name, marker in RULES:
             rows = _above(rows_of([run for run in plan.runs if run.name == name], results))
             _plot(axis, rows, key, "bleu", label, GREY, marker, "-", thin=True)
