@@ -7,6 +7,7 @@ input can be one matrix, with their outputs side by side.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
@@ -21,12 +22,14 @@ __all__ = ["Int8", "Joined", "Joint", "Linear", "Packed", "choose_layout", "lay_
 
 Layout = Callable[[Tensor], Tensor]  # x [..., K] -> [..., N]
 MakeLayout = Callable[[Sequence[nn.Linear]], Layout]
+EXPONENT = 0xFF << 23  # of a number in float32
 
 
 class Linear(nn.Linear):
     """PyTorch's, or its layout for streams."""
 
     layout: Layout | None = None
+    positive = False  # whether no input is below zero
 
     def __call__(self, x: Tensor) -> Tensor:
         layout = self.layout  # streams have no hooks: to look for them takes time
@@ -154,11 +157,13 @@ class Int8:
     """int8 weights, a scale for each output, and int8 inputs, a scale for each row.
 
     A row gives the same numbers, to the last bit, whatever other rows are there: its scale is its
-    own, sums of integers are exact, and what is done in float32 is done number by number.
+    own and a power of two, which is exact wherever it is multiplied in, sums of integers are exact,
+    and what else is done in float32 is done number by number.
     """
 
     def __init__(self, linears: Sequence[nn.Linear]) -> None:
         weight, self.bias = _join(linears)
+        self.inputs = weight.shape[1]
         scales = (weight.abs().amax(1) / 127).clamp(min=1e-12)
         zeros = torch.zeros(len(scales), dtype=torch.long)
         with warnings.catch_warnings():
@@ -166,29 +171,35 @@ class Int8:
             warnings.simplefilter("ignore")
             rounded = torch.quantize_per_channel(weight, scales.double(), zeros, 0, torch.qint8)
             self.packed = torch.ops.quantized.linear_prepack(rounded, None)
-        self.levels = 255 if has_vnni() else 127  # of the inputs, from -1 to 1
+        self.levels = 255 if has_vnni() else 127  # of the inputs
         operation = given_range() or torch.ops.quantized.linear_dynamic.default
         # without the look, at each call, whether Python code wants to stand in for it
         self.multiply = getattr(operation, "_op", operation)
         self.range: Tensor | None = None
+        self.step, self.zero = 2 / self.levels, (self.levels + 1) // 2  # levels from -1 to 1
         if given_range() is None:
             # The library takes the range of all rows: one more row makes it [-1, 1].
-            self.range = torch.ones(1, weight.shape[1])
+            self.range = torch.ones(1, self.inputs)
             self.range[0, 0] = -1
+        elif getattr(linears[0], "positive", False):
+            self.step, self.zero = 1 / self.levels, 0  # from 0 to 1
 
     def __call__(self, x: Tensor) -> Tensor:
-        rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
-        scale = torch.linalg.vector_norm(rows, torch.inf, 1, True).clamp_(1e-12)
-        rows = rows / scale  # in [-1, 1]
+        if x.numel() == self.inputs and self.range is None:
+            low, high = torch.aminmax(x)
+            exponent = math.frexp(max(high.item(), -low.item()))[1]
+            y = self.multiply(x, math.ldexp(self.step, exponent), self.zero, self.packed)
+            return y if self.bias is None else y.add_(self.bias)
+        # the power of two above the largest number: its exponent's bits, and one more
+        scale = x.abs().amax(-1, True).view(torch.int32).bitwise_and_(EXPONENT).add_(1 << 23)
+        scale = scale.view(torch.float32)
+        rows = x / scale
         if self.range is None:
-            y = self.multiply(rows, 2 / self.levels, (self.levels + 1) // 2, self.packed)
+            y = self.multiply(rows, self.step, self.zero, self.packed)
         else:
-            rows = torch.cat([rows, self.range])
-            y = self.multiply(rows, self.packed, self.levels < 255).narrow(0, 0, len(scale))
-        y.mul_(scale)
-        if self.bias is not None:
-            y.add_(self.bias)
-        return y if x.dim() == 2 else y.view(*x.shape[:-1], -1)
+            rows = torch.cat([rows.view(-1, self.inputs), self.range])
+            y = self.multiply(rows, self.packed, self.levels < 255)[:-1].view(*x.shape[:-1], -1)
+        return y.mul_(scale) if self.bias is None else torch.addcmul(self.bias, y, scale)
 
 
 @cache

@@ -96,6 +96,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = Linear(model.width, model.ffn)
         self.outer = Linear(model.ffn, model.width)
+        self.outer.positive = True
         self.dropout = Dropout(model.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
