@@ -229,7 +229,7 @@ def attempt(
             split_heads(cross.value(memory), cross.heads),
             attn_mask=positions <= limits.transpose(1, 2)[..., None],
         )
-        x = layer.finish(x, cross.output(context.transpose(1, 2).flatten(2)))
+        x = layer.look_at(x, cross.output(context.transpose(1, 2).flatten(2)))
     return int(model.project(model.decoder_norm(x[:, -1])).argmax()), stops
 
 

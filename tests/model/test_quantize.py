@@ -72,16 +72,16 @@ def test_one_row_is_many_rows_to_the_bit(inputs: int) -> None:
 def test_attention_is_exact(heads: int) -> None:
     """Alone, with other rows, with longer rows, one position or several at once."""
     torch.manual_seed(0)
-    q, k, v = (torch.randn(5, heads, n, 64) for n in (3, 70, 70))
+    q, k, v = (torch.randn(5, n, heads, 64) for n in (3, 70, 70))
     ends = torch.tensor([70, 3, 40, 17, 66])
     seen = torch.arange(70) < (ends[:, None] - torch.arange(3).flip(0))[..., None]  # [R, C, N]
     together = attend(q, k, v, torch.where(seen, 0.0, -torch.inf)[:, None], exact=True)
     for row, end in enumerate(ends.tolist()):
         for c in range(3):
             length = end - 2 + c
-            keys, values = k[row, None, :, :length], v[row, None, :, :length]
-            alone = attend(q[row, None, :, c : c + 1], keys, values, None, exact=True)
-            assert torch.equal(alone[0, :, 0], together[row, :, c])
+            keys, values = k[row, None, :length], v[row, None, :length]
+            alone = attend(q[row, None, c : c + 1], keys, values, None, exact=True)
+            assert torch.equal(alone[0, 0], together[row, c])
 
 
 @pytest.mark.parametrize("variant", ["plain", "rotary post-norm", "more decoder heads"])

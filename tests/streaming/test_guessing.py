@@ -84,7 +84,7 @@ def source_state(stream: Session) -> tuple[object, ...]:
     state = stream.decider.backend.state  # type: ignore[union-attr]
     read = state.available[0]
     caches = [*state.source_caches, *state.memory.caches[:1]]
-    kept = [layer[:, 0, :, :read].clone() for cache in caches for layer in cache.layers]
+    kept = [layer[0, :read].clone() for cache in caches for layer in cache.layers]
     if not state.memory.caches:
         kept.append(state.memory.encoder.clone())
     return read, state.finished[0], [cache.ends[0] for cache in caches], kept

@@ -160,7 +160,7 @@ def _find_stops(
             slots, count = [low] * len(rows), count + high - low
         count = min(count, selection.capacity)
         slots = [min(slot, selection.capacity - count) for slot in slots]
-        keys = selection.read(layer, rows, slots, count)[0]
+        keys = selection.read(layer, rows, slots, count).select(2, 0).transpose(1, 2)
         energies = cross.energy(cross.selection(queries), keys).squeeze(2).tolist()
         following = []
         for row, heads, flags, slot, energy in zip(

@@ -46,42 +46,47 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, exact: bool) -> Tensor:
-    """New positions over a cache: q [R, H, C, D], k and v [R, H, N, D], mask 0 or -inf.
+    """New positions over a cache: q [R, C, H, D], k and v [R, N, H, D], mask [R, 1 or H, C, N].
 
+    The mask is 0 or -inf; with several positions the last of a row sees up to the last key.
     `exact`: a position gives the same numbers whatever other rows and positions are there, to the
     last bit if the width is a multiple of 64, for which PyTorch adds in one order.
     """
-    rows, _, count, _ = q.shape
-    if exact and count > 1:
-        # the last of them sees all keys, the one before it all but the last of each row
-        parts = []
-        for c in range(count):
-            length = k.shape[2] - count + c + 1
-            seen = None if mask is None else mask[:, :, c : c + 1, :length]
-            parts.append(attend_once(q[:, :, c : c + 1], k[:, :, :length], v[:, :, :length], seen))
-        return torch.cat(parts, 2)
+    rows, count = q.shape[:2]
     few = rows > 1 and count == 1 and k.numel() <= LARGE and q.device.type == "cpu"
-    if exact or few:
-        return attend_once(q, k, v, mask)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    if not exact and not few:
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2)
+    if count == 1:
+        seen = None if mask is None else mask[:, :, 0].transpose(1, 2)
+        return attend_once(q, k, v, seen).unsqueeze(1)
+    parts = []
+    piece = max(1, LARGE // k.numel())
+    for c in range(0, count, piece):
+        some = q[:, c : c + piece].unsqueeze(2)
+        length = k.shape[1] - count + c + some.shape[1]  # what the last of them sees
+        keys, values = (t[:, :length].unsqueeze(1) for t in (k, v))
+        assert mask is not None
+        seen = mask[:, :, c : c + piece, :length].permute(0, 2, 3, 1)
+        parts.append(attend_once(some, keys, values, seen))
+    return torch.cat(parts, 1)
 
 
 def attend_once(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """One query a row. For a matrix product of its own, each head of each row has too little to
-    do; heads of a position lie side by side, so do their products."""
-    weights = attention_weights(q, k, mask).unsqueeze(-1)
-    return (v.transpose(1, 2) * weights).sum(1).unsqueeze(2)
+    """q [..., 1, H, D], k and v [..., N, H, D], mask [..., N, 1 or H] -> [..., H, D]
+
+    For a matrix product of its own, each head of each row has too little to do; heads of a
+    position lie side by side, so do their products.
+    """
+    return (v * attention_weights(q, k, mask).unsqueeze(-1)).sum(-3)
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
-    """[R, N, H], of one query a row."""
-    scores = (k.transpose(1, 2) * q.transpose(1, 2)).sum(-1)
+    """Arguments as of attend_once() -> [..., N, H]"""
+    scores = (k * q).sum(-1)
     scale = 1.0 / math.sqrt(q.shape[-1])
-    if mask is None:
-        scores = scores * scale
-    else:
-        scores = torch.add(mask[:, :, 0].transpose(1, 2), scores, alpha=scale)
-    return torch.softmax(scores, 1)
+    scores = scores * scale if mask is None else torch.add(mask, scores, alpha=scale)
+    return torch.softmax(scores, -2)
 
 
 class SelfAttention(nn.Module):
@@ -111,12 +116,11 @@ class SelfAttention(nn.Module):
                       for part in qkv.unbind(2)[:2]]  # fmt: skip
             qkv = torch.stack([*turned, qkv[:, :, 2]], 2)
         if span is None:
-            context = self.attend_all(*qkv.permute(2, 0, 3, 1, 4))
+            context = self.attend_all(*qkv.permute(2, 0, 3, 1, 4)).transpose(1, 2)
         else:
             keys, values = span.append(layer, qkv.narrow(2, 1, 2))
-            query = qkv.select(2, 0).transpose(1, 2)
-            context = attend(query, keys, values, span.mask, self.exact)
-        return self.output(context.transpose(1, 2).reshape(x.shape))
+            context = attend(qkv.select(2, 0), keys, values, span.mask, self.exact)
+        return self.output(context.reshape(x.shape))
 
     def attend_all(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Of whole sequences. Right padding needs no mask: it is the future."""
@@ -232,9 +236,8 @@ class MonotonicAttention(nn.Module):
 
     def selection(self, queries: Tensor) -> Tensor:
         """The selection queries among them [R, H, 1, D]."""
-        return queries.narrow(1, 0, self.select_width).view(
-            len(queries), self.selecting_heads, 1, -1
-        )
+        rows = queries.shape[0]
+        return queries.narrow(1, 0, self.select_width).view(rows, self.selecting_heads, 1, -1)
 
     def read(
         self,
@@ -254,23 +257,24 @@ class MonotonicAttention(nn.Module):
         last = max(map(max, slots))
         first = 0 if lookback is None else max(0, min(map(min, slots)) - lookback + 1)
         keys_values = source.read(layer, rows, [first] * len(rows), last + 1 - first)
-        value = keys_values.select(0, -1)
+        value = keys_values.select(2, -1)
         alike = all(slot == last for at in slots for slot in at)
         if not self.soft:
             if alike:
-                return self.output(value[:, :, last - first].flatten(1)), None
+                return self.output(value[:, last - first].flatten(1)), None
             at = torch.tensor(slots, device=value.device) - first
-            index = at[..., None, None].expand(-1, heads, 1, value.shape[-1])
-            return self.output(value.gather(2, index).flatten(1)), None
+            index = at[:, None, :, None].expand(-1, 1, heads, value.shape[-1])
+            return self.output(value.gather(1, index).flatten(1)), None
         mask = None
         if not alike:  # else all heads see all that was read from the cache
             at = torch.tensor(slots, device=value.device) - first
-            mask = additive(visible(at, value.shape[2], lookback), value).unsqueeze(2)
+            mask = additive(visible(at, value.shape[1], lookback), value).unsqueeze(2)
         query = queries.narrow(1, self.select_width, heads * value.shape[-1])
-        query = query.view(len(rows), heads, 1, -1)
-        key = keys_values.select(0, 0)
+        query = query.view(len(rows), 1, heads, -1)
+        key = keys_values.select(2, 0)
         context = attend(query, key, value, mask, self.exact)
         found = None
         if weights:
-            found = F.pad(attention_weights(query, key, mask).transpose(1, 2), (first, 0))
-        return self.output(context.view(len(rows), -1)), found
+            seen = None if mask is None else mask[:, :, 0].transpose(1, 2)
+            found = F.pad(attention_weights(query, key, seen).transpose(1, 2), (first, 0))
+        return self.output(context.reshape(len(rows), -1)), found

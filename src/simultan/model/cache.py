@@ -6,6 +6,7 @@ slot it lies in is position - base, because a windowed model drops what it can n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,26 +23,27 @@ FEW = 64  # slots of each row that are always kept
 
 
 class Cache:
-    """Of each layer a tensor [K, B, H, N, D]: K kinds, such as keys and values.
+    """Of each layer a tensor [B, N, K, H, D]: K kinds, such as keys and values.
 
-    In memory the heads of a position lie side by side, as a projection gives them.
+    What belongs to a position lies side by side, as a projection gives it.
     """
 
     def __init__(
         self, layers: int, kinds: int, rows: int, heads: int, size: int, like: Tensor
     ) -> None:
-        self.layers = [self._new(like, kinds, rows, SLOTS, heads, size) for _ in range(layers)]
+        self.layers = [like.new_zeros(rows, SLOTS, kinds, heads, size) for _ in range(layers)]
         self.base = [0] * rows  # the position in slot 0 of each row
         self.ends = [0] * rows  # the position after the last that was written
         self.all_rows = list(range(rows))
 
     @property
     def capacity(self) -> int:
-        return self.layers[0].shape[3]
+        return self.layers[0].shape[1]
 
-    @staticmethod
-    def _new(like: Tensor, kinds: int, rows: int, slots: int, heads: int, size: int) -> Tensor:
-        return like.new_zeros(kinds, rows, slots, heads, size).transpose(2, 3)
+    @property
+    def sizes(self) -> list[int]:
+        """Numbers that belong to a position, of each layer."""
+        return [math.prod(layer.shape[2:]) for layer in self.layers]
 
     def reset(self, row: int) -> None:
         """Forget a row. Memory far beyond what the other rows need is given back."""
@@ -74,64 +76,59 @@ class Cache:
         """Forget the first slots of a row, unless there are few: moving the rest costs time."""
         if 2 * slots >= self.capacity:
             for layer in self.layers:
-                kept = layer[:, row, :, slots:].clone()
-                layer[:, row, :, : self.capacity - slots] = kept
+                kept = layer[row, slots:].clone()
+                layer[row, : self.capacity - slots] = kept
             self.base[row] += slots
 
     def _resize(self, capacity: int) -> None:
-        kinds, rows, heads, old, size = self.layers[0].shape
+        rows, old, *position = self.layers[0].shape
         kept = min(old, capacity)
         for index, layer in enumerate(self.layers):
-            new = self._new(layer, kinds, rows, capacity, heads, size)
-            new[..., :kept, :] = layer[..., :kept, :]
+            new = layer.new_zeros(rows, capacity, *position)
+            new[:, :kept] = layer[:, :kept]
             self.layers[index] = new
 
     def write(self, layer: int, kind: int, span: Span, new: Tensor) -> None:
         """Put new [R, C, k, H, D] into a span: this kind and the k - 1 after it."""
         part = self.layers[layer]
-        if new.shape[2] < len(part):
-            part = part.narrow(0, kind, new.shape[2])
+        if new.shape[2] < part.shape[2]:
+            part = part.narrow(2, kind, new.shape[2])
         if not span.alike and len(span.rows) > 1:
-            part[:, span.row_index, :, span.slot_index] = new
+            part[span.row_index, span.slot_index] = new
             return
         if not span.alike:
-            part = part.narrow(1, span.rows[0], 1)
-        part.narrow(3, span.slots[0], span.count).copy_(new.permute(2, 0, 3, 1, 4))
+            part = part.narrow(0, span.rows[0], 1)
+        part.narrow(1, span.slots[0], span.count).copy_(new)
 
     def write_layers(self, span: Span, parts: Iterator[Tensor]) -> None:
-        """Put the next L K parts [R, C, H D] into a span: all kinds of all layers."""
-        kinds, _, heads, _, size = self.layers[0].shape
+        """Put the next parts [R, C, k H D] into a span: all kinds of all layers."""
+        kinds, heads, size = self.layers[0].shape[2:]
         for layer in range(len(self.layers)):
-            for kind in range(kinds):
-                new = next(parts)
-                self.write(layer, kind, span, new.view(*new.shape[:2], 1, heads, size))
+            kind = 0
+            while kind < kinds:
+                new = next(parts).unflatten(-1, (-1, heads, size))
+                self.write(layer, kind, span, new)
+                kind += new.shape[2]
 
     def read(self, layer: int, rows: Sequence[int], starts: Sequence[int], count: int) -> Tensor:
-        """`count` slots of each row, from its start on: [K, R, H, count, D], a view if possible."""
+        """`count` slots of each row, from its start on: [R, count, K, H, D], a view if possible."""
         data = self.layers[layer]
         if rows == self.all_rows and (len(rows) == 1 or len(set(starts)) == 1):
-            return data.narrow(3, starts[0], count)
+            return data.narrow(1, starts[0], count)
         if len(rows) == 1:
-            return data.narrow(1, rows[0], 1).narrow(3, starts[0], count)
-        tokens = data.transpose(2, 3)  # as they lie: copied in long pieces
-        if data.is_cuda:
-            slots = torch.tensor(starts, device=data.device)[:, None]
-            slots = slots + torch.arange(count, device=data.device)
-            found = tokens[:, torch.tensor(rows, device=data.device)[:, None], slots]
-        else:
-            pieces = [
-                tokens.select(1, row).narrow(1, start, count)
-                for row, start in zip(rows, starts, strict=True)
-            ]
-            found = torch.stack(pieces, 1)
-        return found.transpose(2, 3)
+            return data.narrow(0, rows[0], 1).narrow(1, starts[0], count)
+        first = [row * data.shape[1] + start for row, start in zip(rows, starts, strict=True)]
+        slots = torch.tensor(first, device=data.device)[:, None]
+        slots = slots + torch.arange(count, device=data.device)
+        found = data.flatten(0, 1).index_select(0, slots.flatten())
+        return found.unflatten(0, (len(rows), count))
 
     def reorder(self, parents: Sequence[int]) -> None:
         """Row r takes over what row parents[r] has."""
         self.base = [self.base[parent] for parent in parents]
         self.ends = [self.ends[parent] for parent in parents]
         index = torch.tensor(parents, device=self.layers[0].device)
-        self.layers = [layer.transpose(2, 3)[:, index].transpose(2, 3) for layer in self.layers]
+        self.layers = [layer[index] for layer in self.layers]
 
 
 @dataclass(frozen=True)
@@ -195,8 +192,8 @@ class Span:
         return max(self.slots) + self.count - self.first
 
     def append(self, layer: int, new: Tensor) -> tuple[Tensor, Tensor]:
-        """Write new keys and values [R, C, 2, H, D]; all that can be seen [R, H, N, D]."""
+        """Write new keys and values [R, C, 2, H, D]; all that can be seen [R, N, H, D]."""
         self.cache.write(layer, 0, self, new)
         first = [self.first] * len(self.rows)
-        keys, values = self.cache.read(layer, self.rows, first, self.length).unbind(0)
+        keys, values = self.cache.read(layer, self.rows, first, self.length).unbind(2)
         return keys, values

@@ -62,8 +62,8 @@ class Dropout(nn.Dropout):
     def relu(self, x: Tensor) -> Tensor:
         """Dropout of what is positive of x."""
         if not self.training:
-            return x.relu()
-        if self.seed is None or not self.training or not self.p:
+            return x.relu_()
+        if self.seed is None or not self.p:
             return super().forward(x.relu())
         return hashed_relu(x, self.p, self.seed)
 

@@ -224,11 +224,10 @@ class TranslationModel(nn.Module, ABC):
             counts = [1] * len(rows)
         rows, count = list(rows), tokens.shape[1]
         memory = self.encode_more(tokens, counts, rows, starts, state)
-        linears = self.source_keys.linears
         if memory[..., 0].numel() >= MANY:
             outputs = self.source_keys.each(memory)
         else:
-            sizes = [linear.out_features for linear in linears]
+            sizes = [n for cache in state.source_caches for n in cache.sizes]
             outputs = iter(self.source_keys(memory).split(sizes, -1))
         for cache in state.source_caches:
             cache.reserve(rows, [start + count for start in starts], state.needed)
