@@ -135,7 +135,7 @@ def committed(session: Session) -> list[Tensor]:
     decoder = state.memory.decoder  # type: ignore[attr-defined]
     kept = [decoder] if isinstance(decoder, Tensor) else decoder.layers
     if not isinstance(decoder, Tensor):
-        kept = [layer[..., : state.length[0], :] for layer in kept]
+        kept = [layer[:, : state.length[0]] for layer in kept]
     kept = [part.clone() for part in kept]
     return [torch.tensor(state.length), torch.tensor(state.positions), *kept]
 
