@@ -18,7 +18,7 @@ from simultan.data.text import Pipeline
 from simultan.data.vocabulary import SPECIAL, Vocabulary
 from simultan.model import build
 from simultan.model.attention import attend
-from simultan.model.linear import Int8
+from simultan.model.linear import Int8, Linear
 from simultan.streaming.session import Write
 
 
@@ -58,14 +58,22 @@ def test_zeros_are_zeros() -> None:
         assert not Int8([linear])(torch.ones(1, 8)).any()
 
 
+@pytest.mark.parametrize("positive", [False, True])
 @pytest.mark.parametrize("inputs", [24, 512])
-def test_one_row_is_many_rows_to_the_bit(inputs: int) -> None:
+def test_one_row_is_many_rows_to_the_bit(inputs: int, positive: bool) -> None:
     torch.manual_seed(0)
-    quantized, x = Int8([torch.nn.Linear(inputs, 300)]), torch.randn(33, inputs)
+    linear = Linear(inputs, 300)
+    linear.positive = positive
+    quantized, x = Int8([linear]), torch.randn(33, inputs) * torch.logspace(-9, 9, 33)[:, None]
+    x[5] = 0
+    if positive:
+        x.relu_()
     with torch.no_grad():
         together = quantized(x)
         assert torch.equal(torch.cat([quantized(row[None]) for row in x]), together)
         assert torch.equal(quantized(x.view(11, 3, inputs)).flatten(0, 1), together)
+        for found, expected in zip(together, linear(x), strict=True):
+            assert error(found, expected) < 0.02
 
 
 @pytest.mark.parametrize("heads", [1, 3, 4, 8])

@@ -59,7 +59,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, exact: bool) ->
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2)
     if count == 1:
         seen = None if mask is None else mask[:, :, 0].transpose(1, 2)
-        return attend_once(q, k, v, seen).unsqueeze(1)
+        return attend_once(q, k, v, seen)
     parts = []
     piece = max(1, LARGE // k.numel())
     for c in range(0, count, piece):
@@ -68,25 +68,28 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, exact: bool) ->
         keys, values = (t[:, :length].unsqueeze(1) for t in (k, v))
         assert mask is not None
         seen = mask[:, :, c : c + piece, :length].permute(0, 2, 3, 1)
-        parts.append(attend_once(some, keys, values, seen))
+        parts.append(attend_once(some, keys, values, seen).squeeze(2))
     return torch.cat(parts, 1)
 
 
 def attend_once(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """q [..., 1, H, D], k and v [..., N, H, D], mask [..., N, 1 or H] -> [..., H, D]
+    """q [..., 1, H, D], k and v [..., N, H, D], mask [..., N, 1 or H] -> [..., 1, H, D]
 
     For a matrix product of its own, each head of each row has too little to do; heads of a
     position lie side by side, so do their products.
     """
-    return (v * attention_weights(q, k, mask).unsqueeze(-1)).sum(-3)
+    return (v * attention_weights(q, k, mask)).sum(-3, True)
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
-    """Arguments as of attend_once() -> [..., N, H]"""
-    scores = (k * q).sum(-1)
+    """Arguments as of attend_once() -> [..., N, H, 1]"""
+    scores = (k * q).sum(-1, True)
     scale = 1.0 / math.sqrt(q.shape[-1])
-    scores = scores * scale if mask is None else torch.add(mask, scores, alpha=scale)
-    return torch.softmax(scores, -2)
+    if mask is None:
+        scores = scores.mul_(scale)
+    else:
+        scores = torch.add(mask.unsqueeze(-1), scores, alpha=scale)
+    return torch.softmax(scores, -3)
 
 
 class SelfAttention(nn.Module):
@@ -276,5 +279,6 @@ class MonotonicAttention(nn.Module):
         found = None
         if weights:
             seen = None if mask is None else mask[:, :, 0].transpose(1, 2)
-            found = F.pad(attention_weights(query, key, seen).transpose(1, 2), (first, 0))
+            found = attention_weights(query, key, seen).squeeze(-1).transpose(1, 2)
+            found = F.pad(found, (first, 0))
         return self.output(context.reshape(len(rows), -1)), found

@@ -186,20 +186,25 @@ class Int8:
 
     def __call__(self, x: Tensor) -> Tensor:
         if x.numel() == self.inputs and self.range is None:
-            low, high = torch.aminmax(x)
-            exponent = math.frexp(max(high.item(), -low.item()))[1]
-            y = self.multiply(x, math.ldexp(self.step, exponent), self.zero, self.packed)
+            if self.zero:
+                low, high = torch.aminmax(x)
+                size = max(high.item(), -low.item())
+            else:
+                size = x.max().item()
+            scale = math.ldexp(self.step, math.frexp(size)[1])
+            y = self.multiply(x, scale, self.zero, self.packed)
             return y if self.bias is None else y.add_(self.bias)
         # the power of two above the largest number: its exponent's bits, and one more
-        scale = x.abs().amax(-1, True).view(torch.int32).bitwise_and_(EXPONENT).add_(1 << 23)
-        scale = scale.view(torch.float32)
-        rows = x / scale
+        largest = (x.abs() if self.zero else x).amax(-1, True)
+        bits = largest.view(torch.int32).bitwise_and_(EXPONENT).add_(1 << 23)
+        scales = bits.view(torch.float32)
+        rows = x / scales
         if self.range is None:
             y = self.multiply(rows, self.step, self.zero, self.packed)
         else:
             rows = torch.cat([rows.view(-1, self.inputs), self.range])
             y = self.multiply(rows, self.packed, self.levels < 255)[:-1].view(*x.shape[:-1], -1)
-        return y.mul_(scale) if self.bias is None else torch.addcmul(self.bias, y, scale)
+        return y.mul_(scales) if self.bias is None else torch.addcmul(self.bias, y, scales)
 
 
 @cache
