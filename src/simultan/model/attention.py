@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,7 @@ from simultan.model.policy import Chance, Policy, additive, p_choose, visible
 from simultan.ops import expected_alignment, expected_attention, masked_attention
 
 LARGE = 2**21  # numbers: too much for an intermediate result
+WIDE = 512  # source tokens; masks of a shorter source are kept
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -58,8 +60,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, exact: bool) ->
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2)
     if count == 1:
-        seen = None if mask is None else mask[:, :, 0].transpose(1, 2)
-        return attend_once(q, k, v, seen)
+        return attend_once(q, k, v, None if mask is None else mask.permute(0, 3, 1, 2))
     parts = []
     piece = max(1, LARGE // k.numel())
     for c in range(0, count, piece):
@@ -67,13 +68,13 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, exact: bool) ->
         length = k.shape[1] - count + c + some.shape[1]  # what the last of them sees
         keys, values = (t[:, :length].unsqueeze(1) for t in (k, v))
         assert mask is not None
-        seen = mask[:, :, c : c + piece, :length].permute(0, 2, 3, 1)
+        seen = mask[:, :, c : c + piece, :length].permute(0, 2, 3, 1).unsqueeze(-1)
         parts.append(attend_once(some, keys, values, seen).squeeze(2))
     return torch.cat(parts, 1)
 
 
 def attend_once(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """q [..., 1, H, D], k and v [..., N, H, D], mask [..., N, 1 or H] -> [..., 1, H, D]
+    """q [..., 1, H, D], k and v [..., N, H, D], mask [..., N, 1 or H, 1] -> [..., 1, H, D]
 
     For a matrix product of its own, each head of each row has too little to do; heads of a
     position lie side by side, so do their products.
@@ -85,11 +86,27 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     """Arguments as of attend_once() -> [..., N, H, 1]"""
     scores = (k * q).sum(-1, True)
     scale = 1.0 / math.sqrt(q.shape[-1])
-    if mask is None:
-        scores = scores.mul_(scale)
-    else:
-        scores = torch.add(mask.unsqueeze(-1), scores, alpha=scale)
+    scores = scores.mul_(scale) if mask is None else torch.add(mask, scores, alpha=scale)
     return torch.softmax(scores, -3)
+
+
+def mask_of(
+    stops: list[list[int]], first: int, last: int, lookback: int | None, like: Tensor
+) -> Tensor:
+    """What heads see of the slots from `first` to `last`, up to their stops: [R, 1 or H, 1, N]."""
+    count = last + 1 - first
+    if len(stops) == 1 and lookback is None and count <= WIDE and like.device.type == "cpu":
+        kept = unseen(tuple([last - stop for stop in stops[0]]), like.dtype)
+        return kept.narrow(3, WIDE - count, count)
+    at = torch.tensor(stops, device=like.device) - first
+    return additive(visible(at, count, lookback), like).unsqueeze(2)
+
+
+@lru_cache(maxsize=256)
+def unseen(counts: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """[1, H, 1, WIDE]: head h does not see the last counts[h]. Kept: a row needs few of them."""
+    stops = WIDE - 1 - torch.tensor([counts])
+    return additive(visible(stops, WIDE, None), torch.empty(0, dtype=dtype)).unsqueeze(2)
 
 
 class SelfAttention(nn.Module):
@@ -270,15 +287,14 @@ class MonotonicAttention(nn.Module):
             return self.output(value.gather(1, index).flatten(1)), None
         mask = None
         if not alike:  # else all heads see all that was read from the cache
-            at = torch.tensor(slots, device=value.device) - first
-            mask = additive(visible(at, value.shape[1], lookback), value).unsqueeze(2)
+            mask = mask_of(slots, first, last, lookback, value)
         query = queries.narrow(1, self.select_width, heads * value.shape[-1])
         query = query.view(len(rows), 1, heads, -1)
         key = keys_values.select(2, 0)
         context = attend(query, key, value, mask, self.exact)
         found = None
         if weights:
-            seen = None if mask is None else mask[:, :, 0].transpose(1, 2)
+            seen = None if mask is None else mask.permute(0, 3, 1, 2)
             found = attention_weights(query, key, seen).squeeze(-1).transpose(1, 2)
             found = F.pad(found, (first, 0))
         return self.output(context.reshape(len(rows), -1)), found
