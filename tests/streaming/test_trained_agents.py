@@ -140,3 +140,18 @@ def test_a_threshold_by_hand(
         scores = torch.tensor(probabilities[name]).log()
         nothing = Seen([], [], [], [], look_away)
         assert agent.pick(nothing, scores, scores) == expected
+
+
+@pytest.mark.parametrize(("start", "k"), [(0.5, 1), (1.5, 2), (3.5, 4)])
+def test_before_it_learns_an_agent_is_wait_k(start: float, k: int) -> None:
+    """It writes where it is more than `start` words behind."""
+    model = make("offline", "transformer", 2, end=0.9)
+    policy = Policy(3 * MODEL_WIDTH + NUMBERS, 8, 2, start, 1.0).eval()
+    for seed in range(3):
+        text = sentence(8, seed)
+        found = []
+        for agent in (Reinforced(policy), load_agent(f"wait-k:{k}")):
+            session = Session(model, CODEC, segment=False)
+            session.decider.agents = [agent]  # type: ignore[union-attr]
+            found.append(writes(feed_all(session, [text])))
+        assert found[0] == found[1]

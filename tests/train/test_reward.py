@@ -68,8 +68,10 @@ def test_delay_by_hand() -> None:
         consecutive_wait_weight=0.1,
         guess=0.0,
     )
-    # everything is right: BLEU0 is 1 from the first token on, and 1 at the end
-    assert rewards(episode(), part) == pytest.approx([1, -0.1, -0.2, 0, 0, 0, -0.1, 1 - 2 / 4])
+    # everything is right: BLEU0 is 1 from the first token on, and 1 at the end; the tokens pay
+    # 2 * 1/4 in shares of 1, 3 and 3 sevenths
+    a, b = 0.5 / 7, 1.5 / 7
+    assert rewards(episode(), part) == pytest.approx([1 - a, -0.1, -0.2, -b, 0, -b, -0.1, 1])
     free = RewardPart(average_proportion=0.6, consecutive_wait=3, guess=0.0)
     assert rewards(episode(), free) == pytest.approx([1, 0, 0, 0, 0, 0, 0, 1])
 

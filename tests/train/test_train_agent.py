@@ -90,7 +90,7 @@ def recipe(corpus: Path, name: str = "reinforced", **changes: object) -> AgentRe
     )
     return AgentRecipe(
         DataPart(str(corpus)),
-        AgentPart(name, width=16),  # type: ignore[arg-type]
+        AgentPart(name, width=16, slope=0.0),  # type: ignore[arg-type]
         RewardPart(),
         replace(train, **changes),  # type: ignore[arg-type]
         SourcePart(width=16, updates=4, sentences=8, positions=32),

@@ -22,6 +22,7 @@ from simultan.streaming.agents.reinforced import (
     make_policy,
     observe,
     read_folder,
+    threshold_of,
 )
 
 __all__ = ["GUESS", "Predict", "SourceModel"]
@@ -105,7 +106,9 @@ class Predict(Reinforced):
         part = {k.removeprefix("source."): v for k, v in weights.items() if k.startswith("source.")}
         source = SourceModel(part["ends"], part["tokens.weight"].shape[1])
         source.load_state_dict(part)
-        return cls(make_policy(weights, cls.kinds), source.eval(), str(folder))
+        agent = cls(make_policy(weights, cls.kinds), source.eval(), str(folder))
+        agent.threshold = threshold_of(weights)
+        return agent
 
     def decide(self, seen: Seen) -> Sequence[Answer]:
         words, sure = self._next_words(seen)

@@ -1,8 +1,10 @@
 """An agent trained by reinforcement: a recurrent policy over what the decoder is about to write.
 
-    o_t = [decoder's state; attention's context; candidate; a few numbers]
-    h_t = GRU(o_t, h_{t-1}),  pi(a | h_t) = softmax(W h_t)
-Gu et al. 2017; the numbers (how sure the model is, and how far behind) are ours.
+    o_t = [a few numbers; decoder's state; attention's context; candidate]
+    h_t = GRU(o_t, h_{t-1}),  pi(a | h_t) = softmax(W h_t + rule)
+    rule = slope (words read - words written - start) for WRITE, 0 for the others
+Gu et al. 2017; the numbers (how sure the model is, and how far behind) and the rule are ours: W
+begins at 0, so that an agent begins as a soft wait-k and learns where to differ from it.
 """
 
 from __future__ import annotations
@@ -20,14 +22,20 @@ from simultan.streaming.agents.protocol import READ, WRITE, Agent, Answer, Seen
 
 __all__ = ["Policy", "Reinforced", "observe", "read_folder"]
 
-NUMBERS = 6  # of an observation, after its three vectors
+NUMBERS = 6  # of an observation, before its three vectors
+LAG, LAG_SCALE = 2, 8  # which of them is the lag, and in which unit
 
 
 class Policy(nn.Module):
     """Observations in, a score of each action out."""
 
-    def __init__(self, observed: int, width: int, actions: int) -> None:
+    rule: Tensor
+
+    def __init__(
+        self, observed: int, width: int, actions: int, start: float = 0.0, slope: float = 0.0
+    ) -> None:
         super().__init__()
+        self.register_buffer("rule", torch.tensor([start, slope]))
         self.inputs = nn.Linear(observed, width)
         self.memory = nn.GRU(width, width, batch_first=True)
         self.actions = nn.Linear(width, actions)
@@ -38,11 +46,14 @@ class Policy(nn.Module):
         """[B, T, O] and the states [B, W] before -> scores [B, T, A] and states [B, T, W]."""
         before = None if states is None else states[None]
         after, _ = self.memory(torch.tanh(self.inputs(observed)), before)
-        return self.actions(after), after
+        start, slope = self.rule
+        rule = slope * (LAG_SCALE * observed[..., LAG] - start)
+        scores = self.actions(after)
+        return torch.cat([scores[..., :1] + rule[..., None], scores[..., 1:]], -1), after
 
 
 def observe(seen: Seen) -> Tensor:
-    """[R, 3 D + NUMBERS] what the policy sees of each row."""
+    """[R, NUMBERS + 3 D] what the policy sees of each row."""
     scores = seen.scores
     if scores.hidden is None or scores.context is None or scores.candidates is None:
         raise ValueError("a trained agent looks into the decoder: this model does not show it")
@@ -51,13 +62,19 @@ def observe(seen: Seen) -> Tensor:
         for part in (scores.hidden, scores.context, scores.candidates)
     ]
     counts = [
-        (float(token == EOS), (read - written) / 8, read / 32, written / 32, float(guessed > 0))
+        (
+            float(token == EOS),
+            (read - written) / LAG_SCALE,
+            read / 32,
+            written / 32,
+            float(guessed > 0),
+        )
         for token, read, written, guessed in zip(
             scores.best, seen.read, seen.written, seen.guessed, strict=True
         )
     ]
     sure = scores.best_log_probs.float()[:, None]
-    return torch.cat([*vectors, sure, sure.new_tensor(counts)], 1)
+    return torch.cat([sure, sure.new_tensor(counts), *vectors], 1)
 
 
 class Reinforced(Agent):
@@ -72,7 +89,10 @@ class Reinforced(Agent):
 
     @classmethod
     def load(cls, folder: Path) -> Reinforced:
-        return cls(make_policy(read_folder(folder), cls.kinds), str(folder))
+        weights = read_folder(folder)
+        agent = cls(make_policy(weights, cls.kinds), str(folder))
+        agent.threshold = threshold_of(weights)
+        return agent
 
     def decide(self, seen: Seen) -> Sequence[Answer]:
         return [READ if action else WRITE for action in self.choose(seen, observe(seen))]
@@ -114,6 +134,11 @@ def read_folder(folder: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: not there; `simultan train-agent` has not saved any yet")
     return load_file(path)
+
+
+def threshold_of(weights: Mapping[str, Tensor]) -> float | None:
+    """The threshold at which it writes as often as it did in training; None: the best action."""
+    return float(weights["threshold"]) if "threshold" in weights else None
 
 
 def make_policy(weights: Mapping[str, Tensor], actions: int) -> Policy:

@@ -128,11 +128,13 @@ class Run:
         seed(train.seed, 0, 0)
         predicts = name == "predict"
         observed = 3 * model.output.in_features + NUMBERS + predicts
-        policy = Policy(observed, recipe.agent.width, 2 + predicts).to(self.device)
+        part = recipe.agent
+        policy = Policy(observed, part.width, 2 + predicts, part.start, part.slope).to(self.device)
         self.policy, self.baseline = policy, Baseline(recipe.agent.width).to(self.device)
         parameters = [*policy.parameters(), *self.baseline.parameters()]
         self.optimizer = torch.optim.Adam(parameters, lr=train.lr)
         self.variance = 0.0  # of advantages, a running mean
+        self.threshold = 0.5  # above which it writes live: as often as in training
         self.update = 0
         self.agent: Reinforced
         self.source: SourceTrainer | None = None
@@ -235,6 +237,7 @@ class Run:
         entropy = -((log_p.exp() * log_p).sum(-1) * free).sum() / count
         loss = -(advantage * chosen * free).sum() / count - settings.entropy * left * entropy
         loss = loss + (gap**2 * free).sum() / count / (self.variance + 1e-6)
+        self._set_threshold(scores.detach().softmax(-1)[..., 0][free > 0])
         for group in self.optimizer.param_groups:
             group["lr"] = settings.lr * left
         self.optimizer.zero_grad()
@@ -242,6 +245,12 @@ class Run:
         nn.utils.clip_grad_norm_(self.policy.parameters(), settings.clip)
         self.optimizer.step()
         return {"entropy": float(entropy.detach()), "baseline_error": float(square) ** 0.5}
+
+    def _set_threshold(self, p: Tensor) -> None:
+        """Of probabilities to write, as many are to lie above it as their mean says."""
+        if len(p):
+            middle = float(p.quantile(1 - p.mean()))
+            self.threshold += (middle - self.threshold) / min(self.update, 10)
 
     def _log(self, notes: list[dict[str, float]]) -> None:
         now = time.perf_counter()
@@ -280,6 +289,7 @@ class Run:
         state: dict[str, Any] = {
             "update": self.update,
             "variance": self.variance,
+            "threshold": self.threshold,
             "policy": self.policy.state_dict(),
             "baseline": self.baseline.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -287,6 +297,7 @@ class Run:
         if self.source is not None:
             weights |= {f"source.{k}": v for k, v in self.source.model.state_dict().items()}
             state["source"] = self.source.state()
+        weights["threshold"] = torch.tensor(self.threshold)
         weights = {k: v.detach().cpu().contiguous() for k, v in weights.items()}
         partial = self.folder / "saving.partial"
         save_file(weights, partial)
@@ -297,6 +308,7 @@ class Run:
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.update, self.variance = state["update"], state["variance"]
+        self.threshold = state["threshold"]
         self.policy.load_state_dict(state["policy"])
         self.baseline.load_state_dict(state["baseline"])
         self.optimizer.load_state_dict(state["optimizer"])

@@ -25,6 +25,10 @@ class AgentPart:
 
     name: Literal["reinforced", "predict"] = "reinforced"  # predict: it guesses source words, too
     width: Count = 128  # of the policy's memory
+    start: Amount = (
+        2.0  # it begins as a soft wait-k: this many words behind it writes half the time
+    )
+    slope: Amount = 1.0  # how much one word more or less changes that; 0: it begins without a rule
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
     r_t = BLEU0(Y_t) - BLEU0(Y_{t-1}),  and BLEU(Y) at the last action
         - w_c (sgn(c_t - c*) + 1)       c_t: words read in a row, so far
-        - w_d max(0, d - d*)            d: average proportion, at the last action
+        - w_d max(0, d - d*)            d: average proportion, of the sentence
 BLEU0 is smoothed sentence BLEU without its brevity penalty. With a guess in view the gain counts
-1 + w_g times (Alinejad et al. 2018).
+1 + w_g times (Alinejad et al. 2018). What a sentence pays for d is shared out among its tokens by
+their delays (in the paper the last action pays): an action then answers for what comes after it.
 """
 
 from __future__ import annotations
@@ -108,9 +109,14 @@ def rewards(episode: Episode, part: RewardPart) -> list[float]:
             reward = -part.consecutive_wait_weight * (sign + 1)
         found.append(reward)
     if found:
-        excess = average_proportion(episode) - part.average_proportion
-        found[-1] += bleu.score(brevity=True) - part.average_proportion_weight * max(0.0, excess)
-    return found
+        found[-1] += bleu.score(brevity=True)
+    delays = iter(episode.delays)
+    excess = max(0.0, average_proportion(episode) - part.average_proportion)
+    price = part.average_proportion_weight * excess / max(1, sum(episode.delays))
+    return [
+        reward if token is None else reward - price * next(delays)
+        for reward, token in zip(found, episode.written, strict=True)
+    ]
 
 
 def measure(
