@@ -39,6 +39,7 @@ NOT_RUN = {  # page: the beginning of commands, and why
     "metrics.md": {
         "simultan evaluate runs/toy": "needs a trained model; tests/evaluation/test_curve.py",
     },
+    "models.md": {"": "needs a network; tests/streaming/test_foreign.py has such models"},
     "performance.md": {"": "measures for minutes, and some of it needs a GPU"},
     "policies.md": {"simultan": "needs a trained model; tests/train/test_train_agent.py"},
     "reproduction.md": {"": "needs a GPU; tests/test_reproduce.py runs the plan with tiny models"},
@@ -51,6 +52,7 @@ PYTHON_RUN = {"captions.md", "maths.md", "policies.md", "streaming.md"}
 PYTHON_ELSEWHERE = {  # test_readme_commands.py; test_walks.py, test_architecture.py; server/
     "README.md",
     "architecture.md",
+    "models.md",  # streaming/test_foreign.py
     "serving.md",
 }
 SHORT = (

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import threading
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +20,11 @@ from small import feed_all, writes
 from typer.testing import CliRunner
 
 import simultan
+from simultan import cues
 from simultan.cli import app
 from simultan.evaluation.evaluate import evaluate
+from simultan.server.run import make_server
+from simultan.server.settings import Settings
 from simultan.streaming.session import Session
 from simultan.streaming.translator import Translator
 
@@ -218,6 +227,51 @@ def test_evaluate_and_translate_take_such_a_name(models: Models, tmp_path: Path)
     assert run.exit_code == 0, run.output
     lines = [result.text for result in models.load("marian", "ct2").translate(models.tests[:2])]
     assert out.read_text(encoding="utf-8").splitlines() == lines
+
+
+def test_captions_take_such_a_name(models: Models, tmp_path: Path) -> None:
+    captions, out = tmp_path / "in.vtt", tmp_path / "out.vtt"
+    spoken = [f"00:0{i}.000 --> 00:0{i}.900\n{text}\n" for i, text in enumerate(models.tests[:3])]
+    captions.write_text("\n".join(["WEBVTT\n", *spoken]), encoding="utf-8")
+    name = models.name("marian", "ct2")
+    run = CliRunner().invoke(app, ["captions", str(captions), name, "--out", str(out)])
+    assert run.exit_code == 0, run.output
+    shown = " ".join(cue.text for cue in cues.read(out)).split()
+    said = feed_all(models.load("marian", "ct2").session(), [" ".join(models.tests[:3])])
+    assert shown == " ".join(write.text for write in writes(said)).split()
+
+
+def test_a_server_of_such_a_model(models: Models) -> None:
+    """Many rows of one model, over HTTP: what a session says."""
+    translator = models.load("marian", "hf")
+    server = make_server(translator, Settings(rows=3), "127.0.0.1", 0)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        with ThreadPoolExecutor(3) as pool:
+            said = list(pool.map(partial(ask, port), models.tests[:3]))
+    finally:
+        server.should_exit = True
+        thread.join(60)
+    for sentence, answer in zip(models.tests, said, strict=False):
+        assert answer["pair"] == "en-fr"
+        session = translator.session()
+        words = [write.text for write in writes(feed_all(session, [sentence]))]
+        assert answer["text"].split() == " ".join(words).split()
+
+
+def ask(port: int, text: str) -> dict[str, Any]:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/translate",
+        json.dumps({"text": text}).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as response:
+        answer: dict[str, Any] = json.load(response)
+    return answer
 
 
 def test_a_plain_folder_is_recognised(models: Models) -> None:
