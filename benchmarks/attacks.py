@@ -34,6 +34,7 @@ UPGRADE = (
 )
 START = '{"type":"start","seq":0}'
 EMOJI = "\U0001f600"
+EACH = 10.0  # seconds of each attack, when all come in turn
 
 
 # --- the attacker's process ---
@@ -229,7 +230,7 @@ def attack(name: str, port: int, seconds: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         for each in ATTACKS if name == "all" else [name]:
-            ATTACKS[each](port, min(until, time.monotonic() + (10 if name == "all" else seconds)))
+            ATTACKS[each](port, min(until, time.monotonic() + (EACH if name == "all" else seconds)))
 
 
 def start_attack(name: str, port: int, seconds: float) -> subprocess.Popen[bytes]:
@@ -315,6 +316,7 @@ def main() -> None:
         attack(options.attack, options.port, options.seconds)
         return
     options.most = 32  # rows, as the server has by default
+    options.attacker = False
     serving.choose_model(options)
     server = serving.Server(options, batching=True, public=True)
     try:

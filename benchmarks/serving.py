@@ -147,7 +147,9 @@ async def speak(
 ) -> None:
     """One stream: a word every 0.4 s, at times of its own; waits count from `begin`."""
     try:
-        async with websockets.connect(url, compression=None) as connection:
+        # beside an attacker the server counts by address: each stream is a client of its own
+        own = (f"127.0.1.{seed % 250 + 1}", 0) if options.attacker else None
+        async with websockets.connect(url, compression=None, local_addr=own) as connection:
             await connection.send(START)
             await connection.recv()
             sent: list[float] = [0.0]
@@ -277,9 +279,8 @@ def soak(server: Server, options: argparse.Namespace, streams: int) -> dict[str,
 
     print(f"soak: {options.soak:g} s with {streams} streams", flush=True)
     asyncio.run(run())
-    begin = (
-        sizes[0][0] + SENTENCE / RATE + 1 + options.soak / 10
-    )  # all are there, caches have grown
+    # all are there, caches have grown, and every attack has run once
+    begin = sizes[0][0] + SENTENCE / RATE + 1 + max(options.soak / 10, options.attacking)
     steady = [size for now, size in sizes if now >= begin] or [sizes[-1][1]]
     quarter = max(1, len(steady) // 4)
     first, last = statistics.mean(steady[:quarter]), statistics.mean(steady[-quarter:])
@@ -329,11 +330,13 @@ def main() -> None:
                 label = "batching" if batching else "one row at a time"
                 begin = options.begin if batching else max(1, held[True] // 4)
                 held[batching] = count_held(server, options, begin, label)
+            options.attacking = 0.0
             if batching and options.soak:
                 streams = options.streams or max(1, int(0.8 * held[True]))
                 if options.attacker:
-                    from attacks import start_attack
+                    from attacks import ATTACKS, EACH, start_attack
 
+                    options.attacking = EACH * len(ATTACKS)
                     attacker = start_attack("all", server.port, options.soak + 30)
                 figures["soak"] = soak(server, options, streams)
         finally:

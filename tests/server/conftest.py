@@ -79,7 +79,8 @@ def start() -> Iterator[Callable[..., Running]]:
     servers: list[Running] = []
 
     def begin(**settings: Any) -> Running:
-        quick = {"tick_seconds": 0.02, "rows": 8, "wrong_token_seconds": 0.0, "drain_seconds": 0.1}
+        quick = {"tick_seconds": 0.02, "rows": 8, "wrong_token_seconds": 0.0, "drain_seconds": 0.1,
+                 "connections_per_second": 1e6}  # fmt: skip
         servers.append(Running(Settings(**{**quick, **settings})))
         return servers[-1]
 

@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosed
 from simultan.server.access import channel_of
 from simultan.server.connection import Connection
 from simultan.server.protocol import Ack, Write
+from simultan.server.rates import Arrivals
 from simultan.server.settings import Settings
 from simultan.server.words import LONGEST_WORD, MOST_MARKS, split_words
 
@@ -143,6 +144,27 @@ def test_one_address_has_so_many_connections(start: Start) -> None:
     assert Client(server.url).translate("ab!") == expected("ab!")
 
 
+def test_one_address_comes_only_so_often(start: Start) -> None:
+    """Who connects and leaves again and again holds no place, but the event loop."""
+    server = start(per_address=2, connections_per_second=0.001)  # twice the places at once
+    for _ in range(4):
+        with raw(server):
+            wait_until(lambda: len(server.server.config.places) == 1)
+        wait_until(lambda: len(server.server.config.places) == 0)
+    with raw(server) as line:
+        assert read_all(line) == b""
+    assert client_from(server, ELSEWHERE).translate("ab!") == expected("ab!")
+
+
+def test_addresses_that_have_waited_are_forgotten() -> None:
+    patient = Arrivals(rate=1e9, burst=2)
+    assert all(patient.admit(f"::{number:x}") for number in range(5000))
+    assert len(patient.buckets) <= Arrivals.MOST + 1
+    strict = Arrivals(rate=1e-9, burst=2)
+    assert [strict.admit("::1") for _ in range(4)] == [True, True, False, False]
+    assert strict.buckets["::1"].level >= 0  # to be refused does not lengthen the wait
+
+
 def test_one_address_has_so_many_sessions_and_followers(start: Start) -> None:
     server = start(per_address=4, resume_seconds=60.0)
     for _ in range(4):  # gone at once: what was said keeps them for a minute
@@ -212,6 +234,7 @@ FLOODS: list[Callable[[int], dict[str, Any]]] = [
     lambda n: {"type": "ack", "seq": 0, "ack": 0},
     lambda n: {"type": "decoding", "seq": n, "value": "threshold=0.5"},
     lambda n: {"type": "words", "seq": n, "text": ""},
+    lambda n: {"type": "words", "seq": 1, "text": "ab " * 50},  # the same one again and again
     lambda n: {"type": "end-sentence", "seq": n},
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -88,6 +89,44 @@ def test_a_server_that_falls_silent() -> None:
 
     with pytest.raises(client.ServerError, match="cannot be reached"):
         asyncio.run(ask(handler))
+
+
+def test_a_line_whose_far_end_is_dead(start: Start) -> None:
+    """No close and no reset: nothing is read any more, and whoever connects again is not heard."""
+    server = start()
+
+    async def speak() -> None:
+        dead = asyncio.Event()
+
+        async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while data := await reader.read(4096):
+                if dead.is_set():
+                    await asyncio.Event().wait()
+                writer.write(data)
+
+        async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            far = await asyncio.open_connection("127.0.0.1", server.port)
+            with contextlib.suppress(asyncio.CancelledError):  # when all is over
+                await asyncio.gather(pump(reader, far[1]), pump(far[0], writer))
+
+        between = await asyncio.start_server(forward, "127.0.0.1", 0)
+        port = between.sockets[0].getsockname()[1]
+        async with (
+            asyncio.timeout(PATIENCE),
+            client.Stream(f"ws://127.0.0.1:{port}/ws", timeout=1.0) as stream,
+        ):
+            await stream.send("ab cd!")
+            async for message in stream:
+                if isinstance(message, client.End):
+                    break
+            dead.set()
+            with pytest.raises(client.ServerError, match="cannot be reached"):
+                await stream.send("ab " * 30_000)  # more than there is room for
+            with pytest.raises(client.ServerError, match="cannot be reached"):
+                assert [message async for message in stream]
+        between.close()
+
+    asyncio.run(speak())
 
 
 def test_silence_is_no_fault_while_the_server_answers(start: Start) -> None:

@@ -13,7 +13,7 @@ from simultan.server.batcher import MOST_TOKENS, Batcher
 from simultan.server.protocol import Finished, Write
 from simultan.server.queue import Fault, Queue
 from simultan.streaming.decoding import Decoding
-from simultan.streaming.session import Session
+from simultan.streaming.session import Event, Session
 
 Start = Callable[..., Running]
 DECODING = Decoding(threshold=0.5)
@@ -89,6 +89,24 @@ def test_more_streams_than_rows_all_write_what_one_session_writes(seed: int) -> 
         assert work.writes(queue) == expected(text)
         numbers = [m.seq for m in work.said[queue]]
         assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_the_model_has_computed_before_the_first_client(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all rows, long texts, and one row: what is first needed then is there already."""
+    steps: list[list[int]] = []
+    advance = Session.advance
+
+    def note(session: Session, rows: list[int]) -> list[tuple[int, Event]]:
+        steps.append(list(rows))
+        return advance(session, rows)
+
+    monkeypatch.setattr(Session, "advance", note)
+    server = start(rows=3)
+    wait_until(lambda: len(steps) == 3)
+    assert steps == [[0, 1, 2], [0, 1, 2], [0]]
+    assert Client(server.url).translate("ab cd!") == expected("ab cd!")
 
 
 def test_a_silent_stream_keeps_its_row_while_nobody_wants_it() -> None:
@@ -177,6 +195,31 @@ def test_who_speaks_comes_before_who_has_a_text() -> None:
     assert max(steps) <= 4  # texts have steps of their own, one at a time
     for queue in speakers:
         assert work.writes(queue) == expected("ab cd ef fe dc ba!")
+
+
+def test_who_speaks_has_twice_the_time_of_all_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, steps = [0.0], list[list[int]]()
+    work = Work(rows=4)
+    advance = work.session.advance
+
+    def count(rows: list[int]) -> list[tuple[int, Event]]:
+        now[0] += 1.0  # every step takes a second
+        steps.append(rows)
+        return advance(rows)
+
+    monkeypatch.setattr(work.session, "advance", count)
+    monkeypatch.setattr("simultan.server.batcher.time.monotonic", lambda: now[0])
+    texts = [work.open(is_text=True) for _ in range(2)]
+    for queue in texts:
+        queue.push(text_of(1, sentences=200).split())
+    speaker = work.open()
+    for _ in range(60):
+        if not speaker.waiting:
+            speaker.push(["ab", "cd"])
+        work.turn()
+    spoken = sum(speaker.row in rows for rows in steps)
+    assert spoken >= 20
+    assert spoken / 4 <= len(steps) - spoken <= spoken / 2 + 1
 
 
 def test_a_text_that_gave_way_is_translated_all_the_same() -> None:

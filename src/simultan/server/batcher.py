@@ -23,7 +23,9 @@ from simultan.streaming.session import Session
 
 MOST_TOKENS = 64  # of one word; the rest of it is not heard
 MOST_COMMANDS = 256  # between two turns
+LONG = 64  # words of a long sentence
 MOST_OTHERS = 8  # whole texts in one step: live streams wait for its end
+SHARE = 2.0  # times the seconds of all others together are for live streams
 logger = logging.getLogger(__name__)
 
 
@@ -46,7 +48,7 @@ class Batcher:
         self.on_turn, self.on_wait = on_turn, on_wait
         self.rows = Rows(session, hold_seconds)
         self.queues: dict[Queue, None] = {}  # in the order in which they came
-        self.lent = 0.0  # seconds that live streams have given to the others
+        self.lent = 0.0  # seconds that live streams have to get before others have a turn
         self.busy = False  # something was done in the last turn
         self.turn_began: float | None = None
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -106,6 +108,7 @@ class Batcher:
             self.session.set_decoding(decoding, queue.row)
 
     def _run(self) -> None:
+        self._obey(self._warm_up)
         timeout: float | None = None
         while True:
             try:
@@ -123,6 +126,21 @@ class Batcher:
             timeout = self._turn()
             self.turn_began = None
             self.busy = timeout is not None
+
+    def _warm_up(self) -> None:
+        """Compute once with all rows, with long texts in some, and with one.
+
+        Weights are laid out in memory when they are first needed, for one row and for many: so the
+        first client need not wait for it, and this thread has the memory it will need.
+        """
+        every = list(range(len(self.session.rows)))
+        for rows, words in ((every, 1), (every[:MOST_OTHERS], LONG), (every[:1], 1)):
+            for row in rows:
+                self.session.push("a " * words, row)
+                self.session.close(row)
+            self.session.advance(rows)
+            for row in rows:
+                self.session.reset(row)
 
     def _obey(self, command: Callable[[], None]) -> None:
         try:
@@ -157,7 +175,7 @@ class Batcher:
             began = time.monotonic()
             self._advance(group)
             seconds = time.monotonic() - began
-            self.lent += -seconds if group[0] in speaking else seconds
+            self.lent += -seconds if group[0] in speaking else SHARE * seconds
             self._deliver()
         self.lent = max(self.lent, 0.0)
         self._deliver()
@@ -167,7 +185,7 @@ class Batcher:
         """Which streams share a step: it takes as long as its longest row.
 
         While somebody speaks, one of the others at a time has a step of its own, and all of them
-        together no more time than those who speak.
+        together half as much time as those who speak.
         """
         others.sort(key=lambda queue: (queue.is_bulk, queue.advanced))
         if not speaking:

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 
-from simultan.server.rates import Bucket, Places
+from simultan.server.rates import Arrivals, Bucket, Places
 from simultan.server.settings import Settings
 
 LONGEST_HEADER = 16 * 1024  # bytes, all of a request's headers together
@@ -45,12 +45,18 @@ class GuardedConfig(uvicorn.Config):
         )
         self.settings = settings
         self.places = Places("connection", settings.max_connections, settings.per_address)
+        rate = settings.connections_per_second
+        self.arrivals = Arrivals(rate, max(rate, 2 * settings.per_address))
 
     def enter(self, address: str) -> bool:
         """Whether one more connection of this address may come. A proxy's come from many."""
         trusted = address in self.settings.proxies
         if len(self.places) >= self.places.total or not (trusted or self.places.has_room(address)):
             access_log.info("%s refused: too many connections", address)
+            return False
+        limited = self.settings.per_address and not trusted
+        if limited and not self.arrivals.admit(address):
+            access_log.info("%s refused: it connects too often", address)
             return False
         self.places.taken[address] += 1
         return True

@@ -25,7 +25,7 @@ class Fault:
     """The model failed on this stream; it is over."""
 
 
-@dataclass
+@dataclass(slots=True)  # of a whole text there are thousands
 class Word:
     text: str  # "": the sentence ends here
     arrived: float

@@ -22,6 +22,30 @@ class Bucket:
         self.stamp = now
         return max(0.0, -self.level / self.rate)
 
+    @property
+    def is_full(self) -> bool:
+        """Nothing was taken for so long that it might as well be new."""
+        return (time.monotonic() - self.stamp) * self.rate + self.level >= self.burst
+
+
+class Arrivals:
+    """How often one address may come: who comes more often is sent away until it has waited."""
+
+    MOST = 1000  # addresses that are remembered before those that have waited are forgotten
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self.rate, self.burst = rate, burst
+        self.buckets: dict[str, Bucket] = {}
+
+    def admit(self, address: str) -> bool:
+        if len(self.buckets) > self.MOST:
+            self.buckets = {a: b for a, b in self.buckets.items() if not b.is_full}
+        bucket = self.buckets.setdefault(address, Bucket(self.rate, self.burst))
+        if bucket.take() == 0:
+            return True
+        bucket.level += 1  # to be refused costs nothing: it does not lengthen the wait
+        return False
+
 
 class Places:
     """So many for everybody, so many of them for one address."""

@@ -52,6 +52,7 @@ class Settings:
     per_address: Annotated[
         int, Bound(0), "Allow one address this many connections, sessions and followers; 0: any."
     ] = 64
+    connections_per_second: Positive = 20.0  # new ones of one address, after a burst
     max_followers: int = 256  # of all channels
 
     # one stream
