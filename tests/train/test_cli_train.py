@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from simultan import cli
 from simultan.data.corpus import prepare
 from simultan.data.sources import TextPair
+from simultan.verbs.train import set_threads
 
 SMALL = """
 [data]
@@ -72,3 +73,20 @@ def test_a_device_that_is_not_there(tmp_path):
     with pytest.raises(ValueError, match="'gpu': write cpu or cuda"):
         call(*command, "gpu")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "load", "chosen"), [(0, 0.2, 8), (0, 2.6, 5), (0, 40.0, 1), (3, 40.0, 3)]
+)
+def test_threads_for_idle_cores(monkeypatch, asked, load, chosen):
+    """A thread that shares its core with another program holds up all others."""
+    found = []
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    monkeypatch.setattr(torch, "set_num_threads", found.append)
+    set_threads(asked)
+    assert found == [chosen]
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    set_threads(0)
+    assert found == [chosen]  # who has chosen is left alone

@@ -282,6 +282,27 @@ def test_a_deadline_brings_the_end_forward(pace, tmp_path, monkeypatch, capfd):
     assert all(torch.equal(before[name], after[name]) for name in before) == (end == 12)
 
 
+def test_a_deadline_is_kept_between_two_reports(tmp_path, monkeypatch, capfd):
+    """Updates may take seconds each: the clock is looked at after every one of them."""
+    now, real = [0.0], loop.seed
+
+    def an_update(number, update, rank):
+        now[0] += 1.0 if update < 7 else 100.0
+        real(number, update, rank)
+
+    monkeypatch.setattr(loop, "seed", an_update)
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: now[0])
+    config = with_train(updates=60, warmup=20, cooldown=40, log_every=50, save_every=100)
+    outcome = fit(config, tmp_path / "run", minutes=30 / 60)
+    assert (outcome.update, outcome.finished) == (7, True)
+    told = capfd.readouterr().err
+    assert told.count("updates fit into the time: warm-up and cooldown are shortened") == 1
+    assert "time is up at update 7 of 60" in told
+    rates = {r["update"]: r["lr"] for r in metrics(tmp_path / "run")}
+    # at update 5 about 30 were expected, so warm-up has 10: its rate is that of update 10 of 20
+    assert rates[7] > 0.3 * config.train.lr
+
+
 def test_an_estimate_of_the_end_is_not_kept(tmp_path, monkeypatch):
     """Stopped under a deadline, then continued without one: all updates are made."""
     now = [0.0]

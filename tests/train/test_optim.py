@@ -30,6 +30,20 @@ def test_the_rate_falls_at_the_end():
     assert shares == pytest.approx([1e-2, 0.8e-2, 0.6e-2, 0.4e-2, 0.2e-2])
 
 
+def test_a_deadline_shortens_what_has_no_room():
+    """A run that ends in what was to be its warm-up still reaches its rate, and falls to 0."""
+    config = TrainConfig(lr=1e-3, warmup=300, cooldown=700, updates=2000)
+    rates = [optim.learning_rate(config, update, end=100) for update in range(1, 101)]
+    assert max(rates) == pytest.approx(1e-3) == rates[29]
+    assert rates[-1] < 2e-5
+    for update in (1, 299, 1300, 2000):  # with room for both nothing changes
+        whole = optim.learning_rate(config, update)
+        assert optim.learning_rate(config, update, end=2000) == whole
+    assert optim.learning_rate(config, 299, end=1000) == optim.learning_rate(config, 299)
+    without = TrainConfig(lr=1e-3, warmup=4000, updates=10_000)
+    assert optim.learning_rate(without, 500, end=1000) == pytest.approx(1e-3)
+
+
 def train(config: TrainConfig, spoiled: int = -1, steps: int = 3) -> tuple[nn.Module, list[float]]:
     torch.manual_seed(1)
     model, norms = nn.Linear(3, 2), []

@@ -40,6 +40,7 @@ from simultan.train.validation import evaluate_model
 __all__ = ["NonFiniteLossError", "Outcome", "Validate", "fit", "seed", "termination"]
 
 Validate = Callable[[TranslationModel, Config, Codec], Mapping[str, float]]
+FIRST_LOOK = 5  # updates of a run on a CPU until its pace is measured, if there is a deadline
 
 
 class NonFiniteLossError(ValueError):
@@ -70,7 +71,8 @@ def fit(
     """Train a recipe into a folder; continues where a run with the same recipe stopped.
 
     With `minutes` the run ends by then, however fast the machine is: the rate begins its fall
-    (train.cooldown) early enough to be at 0 in time. `stop` is asked after each update: once it is
+    (train.cooldown) early enough to be at 0 in time, and where warm-up and cooldown find no room
+    both are shortened. `stop` is asked after each update: once it is
     true, the run saves a checkpoint and ends unfinished. `pool` keeps compiled and recorded code
     for the next run in this process, `compiled` is a file that keeps compiled code for other
     processes and machines: it is read if it is there, and written when the run ends.
@@ -150,6 +152,8 @@ class Run:
             if text := self.batches.describe_left_out():
                 self.journal.say(text)
         self._clock, self._pace, self._logged = time.perf_counter(), 0.0, self.update
+        self._first = 0.0  # seconds of the first update, which may compile: they are no pace
+        self._told = False  # that the schedule is shortened
 
     def _initialise(self, model: TranslationModel) -> None:
         """Start from the model of train.init_from."""
@@ -195,14 +199,17 @@ class Run:
         """Update until the end, or until told to stop; True: there is more to do."""
         config, world = self.config.train, self.world
         self.model.train()
-        self._clock = time.perf_counter()
+        self._clock, begin = time.perf_counter(), self.update
         while self.update < self.step.end and not self._share_impatience():
             self.update += 1
             seed(config.seed, self.update, world.rank)
             self.step(self.update, [next(stream) for _ in range(config.accumulate)])
-            last = self.update == self.step.end
+            done = self.update - begin
+            if done == 1:
+                self._first = time.perf_counter() - self._clock
+            last = self.update == self.step.end or self._is_late()
             stopping = world.size == 1 and terminated()
-            if last or self.update % config.log_every == 0:
+            if last or self.update % config.log_every == 0 or self._looks_early(done):
                 self._log()
                 # Processes get their signals at different updates; here they meet anyway.
                 flag = torch.tensor(float(terminated()), device=world.device)
@@ -215,12 +222,29 @@ class Run:
                 return True
         return False
 
+    def _is_late(self) -> bool:
+        """Whether time is up between two reports; several processes only look at reports."""
+        late = self.deadline is not None and time.perf_counter() >= self.deadline
+        return late and self.world.size == 1
+
+    def _looks_early(self, done: int) -> bool:
+        """Whether to report so soon: where updates are slow, the first report may come too late."""
+        cpu = self.world.device.type == "cpu"
+        return self.deadline is not None and cpu and done == FIRST_LOOK
+
     def _hurry(self) -> bool:
         """Whether the run is at its end, which a deadline moves to where the pace leads."""
         if self.deadline is not None:
             left = max(0, int((self.deadline - time.perf_counter()) / self._pace))
             end = min(self.config.train.updates, self.update + left)
             self.step.end = int(self.world.share(end))
+            shortened = optim.schedule_share(self.config.train, self.step.end) < 1
+            if shortened and not self._told and self.journal is not None:
+                self._told = True
+                self.journal.say(
+                    f"about {self.step.end} of {self.config.train.updates} updates fit into the"
+                    " time: warm-up and cooldown are shortened; more time gives a better model"
+                )
         return self.update >= self.step.end
 
     def _stream(self) -> Generator[Batch]:
@@ -273,8 +297,11 @@ class Run:
                 "seconds": now - self.began,
             }
             self.journal.note("train", self.update, record)
-        self._pace = (now - self._clock) / (self.update - self._logged)
-        self._clock, self._logged = now, self.update
+        seconds, count = now - self._clock, self.update - self._logged
+        if count > 1:
+            seconds, count = seconds - self._first, count - bool(self._first)
+        self._pace = seconds / count
+        self._clock, self._logged, self._first = now, self.update, 0.0
 
     def _save(self) -> None:
         self._check()

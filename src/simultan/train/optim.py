@@ -10,14 +10,23 @@ from simultan.checkpoint import selects
 from simultan.config import TrainConfig
 
 
+def schedule_share(config: TrainConfig, end: int) -> float:
+    """How much of its warm-up and cooldown a run has room for that a deadline ends at `end`."""
+    if end >= config.updates:
+        return 1.0
+    return min(1.0, end / max(1, config.warmup + max(config.warmup, config.cooldown)))
+
+
 def learning_rate(config: TrainConfig, update: int, end: int | None = None) -> float:
     """The rate of an update, counted from 1, of a run that ends with update `end`."""
-    if update < config.warmup:
-        rise = (config.lr - config.warmup_init_lr) / config.warmup
-        return config.warmup_init_lr + rise * update
-    rate = config.lr * (max(config.warmup, 1) / update) ** 0.5
-    left = (config.updates if end is None else end) + 1 - update
-    return rate * left / (config.cooldown + 1) if left <= config.cooldown else rate
+    end = config.updates if end is None else end
+    share = schedule_share(config, end)
+    warmup, cooldown = share * config.warmup, share * config.cooldown
+    if update < warmup:
+        return config.warmup_init_lr + (config.lr - config.warmup_init_lr) / warmup * update
+    rate = config.lr * (max(warmup, 1) / update) ** 0.5
+    left = end + 1 - update
+    return rate * left / (cooldown + 1) if left <= cooldown else rate
 
 
 def build(module: nn.Module, config: TrainConfig) -> Optimizer:

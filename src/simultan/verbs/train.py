@@ -26,7 +26,7 @@ def train(
         str, "Train on cpu or cuda. By default, on a GPU if there is one.", "<DEVICE>"
     ] = "",
     threads: Annotated[
-        int, Bound(0), "Use this many CPU threads; 0 leaves the choice to PyTorch."
+        int, Bound(0), "Use this many CPU threads; 0 takes as many as there are idle cores."
     ] = 0,
     minutes: Annotated[
         float,
@@ -42,10 +42,7 @@ def train(
     from simultan import config
     from simultan.train.loop import fit
 
-    if threads:
-        import torch
-
-        torch.set_num_threads(threads)
+    set_threads(threads)
     settings = config.load(recipe, changes)
     outcome = fit(
         settings, out, overwrite, device=device or None, minutes=minutes, compiled=compiled
@@ -55,3 +52,18 @@ def train(
         raise typer.Exit(143)
     if os.environ.get("RANK", "0") == "0":  # torchrun's other processes have nothing to add
         typer.echo(outcome.folder)
+
+
+def set_threads(threads: int) -> None:
+    """So many, or one for each idle core.
+
+    Threads wait for each other after every operation: one that has to share its core with another
+    program holds all of them up. Who sets OMP_NUM_THREADS has chosen; torchrun does it, too.
+    """
+    import torch
+
+    if not threads and "OMP_NUM_THREADS" not in os.environ:
+        busy = round(os.getloadavg()[0]) if hasattr(os, "getloadavg") else 0
+        threads = max(1, torch.get_num_threads() - busy)
+    if threads:
+        torch.set_num_threads(threads)
