@@ -10,6 +10,7 @@ Size = Literal["laptop", "one-gpu", "many-gpus"]
 STEPS = ("offline", "mma-il")
 _HERE = Path(__file__).resolve().parent
 PLACES = _HERE / "recipes", _HERE.parents[1] / "recipes"  # of a wheel; of a checkout
+_SMALLEST = 10_000  # pairs from which a model of one's own makes sense
 _VOCABULARIES = {"laptop": 4_000, "one-gpu": 16_000, "many-gpus": 32_000}
 _LAUNCH = {"many-gpus": "torchrun --standalone --nproc-per-node 8 -m simultan train"}
 
@@ -28,20 +29,29 @@ def size_for(pairs: int) -> Size:
     return "laptop" if pairs <= 100_000 else "one-gpu" if pairs <= 2_000_000 else "many-gpus"
 
 
-def next_commands(prepared: Path, pairs: int) -> list[str]:
-    """The commands that train on a prepared folder: an offline model, then the streaming one."""
+def next_commands(prepared: Path, pairs: int, whole_words: bool = False) -> list[str]:
+    """The commands that train on a prepared folder: an offline model, then the streaming one.
+
+    Few pairs of `whole_words` are a toy, which needs one step only.
+    """
     size = size_for(pairs)
     runs = f"runs/{prepared.name}"
     launch = _LAUNCH.get(size, "simultan train")
+    toy = PLACES[1] / "toy" / "mma-il.toml"
+    if whole_words and pairs < _SMALLEST and toy.is_file():
+        return [f"{launch} {_shown(toy)} --set data.folder={prepared} --out {runs}/mma-il"]
     commands = []
     for step in STEPS:
-        recipe = find(f"{size}/{step}.toml")
-        shown = os.path.relpath(recipe)
-        shown = str(recipe) if shown.startswith("..") else shown
+        recipe = _shown(find(f"{size}/{step}.toml"))
         start = "" if step == "offline" else f" --set train.init_from={runs}/offline/final"
         folder = f" --set data.folder={prepared}{start}"
-        commands.append(f"{launch} {shown}{folder} --out {runs}/{step}")
+        commands.append(f"{launch} {recipe}{folder} --out {runs}/{step}")
     return commands
+
+
+def _shown(recipe: Path) -> str:
+    near = os.path.relpath(recipe)
+    return str(recipe) if near.startswith("..") else near
 
 
 def lay_out(folder: Path, source: str, target: str, size: Size) -> list[Path]:
@@ -65,12 +75,11 @@ def lay_out(folder: Path, source: str, target: str, size: Size) -> list[Path]:
     }
     for step in STEPS:
         text = find(f"{size}/{step}.toml").read_text("utf-8")
-        _, blank, settings = text.partition("\n\n")  # comments first, then settings
-        comments = [line for line in text.splitlines() if line.startswith("# ")]
-        kept = [line for line in comments[:4] if "simultan" not in line]
+        comments, blank, settings = text.partition("\n\n")  # comments first, then settings
+        kept = comments.partition("\n#\n")[0]  # then commands, which the Makefile has instead
         settings = settings.replace(f"work/{size}", "work/corpus")
         settings = settings.replace(f"runs/{size}/", "runs/")
-        texts[f"{step}.toml"] = "\n".join(kept) + blank + settings
+        texts[f"{step}.toml"] = kept + blank + settings
     (folder / "data").mkdir(parents=True)
     for name, text in texts.items():
         (folder / name).write_text(text, "utf-8")

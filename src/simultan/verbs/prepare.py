@@ -61,6 +61,7 @@ def prepare(
     cache: Annotated[
         Path | None, "Keep downloads in this folder; ~/.cache/simultan by default.", "<FOLDER>"
     ] = None,
+    suggest: Annotated[bool, "End with the commands that train on the result."] = True,
     **options: Annotated[Any, corpora.prepare],
 ) -> None:
     """Turn parallel text into vocabularies and memory-mapped shards.
@@ -85,9 +86,11 @@ def prepare(
         codec = None if like is None else Codec.load(like)
         prepared = corpora.prepare(out, *parts, codec=codec, progress=show, **options)
     _show(prepared)
-    typer.echo("next, with the recipes for a corpus of this size:")
-    for command in next_commands(out, prepared.pairs["train"]):
-        typer.echo(f"  {command}")
+    if suggest:
+        words = prepared.settings["min_count"] is not None  # no subwords
+        typer.echo("next, with the recipes for a corpus of this size:")
+        for command in next_commands(out, prepared.pairs["train"], words):
+            typer.echo(f"  {command}")
 
 
 def _show(prepared: Prepared) -> None:
