@@ -63,8 +63,14 @@ def test_evaluate_score_plot(tmp_path: Path, run: Run, monkeypatch: pytest.Monke
     text = tmp_path / "text"
     text.write_text("one two three four\nfive four three two one\n")
     options = ("--source", text, "--reference", text, "--out", tmp_path / "echo")
-    status, out, _ = run("evaluate", "model", *options, "--tokenized", "--system", "echo")
+    status, out, error = run("evaluate", "model", *options, "--tokenized", "--system", "echo")
     assert status == 0
+    assert "docs/metrics.md says what these names mean" in error
+    explained = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text("utf-8")
+    shown = [line.split()[0] for line in out.splitlines()]
+    assert len(shown) > 10
+    assert [n for n in shown if f"`{n}`" not in explained and f"**{n}" not in explained
+            and f"**{n.upper()}," not in explained] == []  # fmt: skip
     stored = json.loads((tmp_path / "echo" / "scores.json").read_text())
     assert stored["al"] == 1.0
     assert stored["bleu"] == pytest.approx(100.0)

@@ -172,9 +172,12 @@ def test_a_file(command: list[str], tmp_path: Path) -> None:
     subprocess.run([*run, str(target)], timeout=60, env=ENVIRONMENT, check=True)
     lines = target.read_text().split("\n")
     assert [bool(line) for line in lines] == [True, False, True, True, False]
+    done = subprocess.run(run[:-1], capture_output=True, timeout=60, env=ENVIRONMENT, check=True)
+    assert done.stdout.decode() == target.read_text()  # without --out
+    assert done.stderr == b""
     for wrong, message in (
         ([*run, str(tmp_path / "a.de")], b"this is the file to be read"),
-        ([*command, "--out", "x"], b"both --in and --out"),
+        ([*command, "--out", "x"], b"--in FILE"),
         ([*run, str(target), "--show"], b"without --url and --show"),
     ):
         done = subprocess.run(wrong, capture_output=True, timeout=60, env=ENVIRONMENT)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -44,6 +45,14 @@ def test_ten_sentences_are_as_pinned(translator: Translator) -> None:
     for entry, result in zip(pinned, translator.translate(SENTENCES), strict=True):
         assert " ".join(result.words) == entry["text"]
         assert result.delays == entry["delays"]
+
+
+def test_a_flipped_bit_would_be_noticed() -> None:
+    """The folder has a sum of its weights; `simultan export` writes it, loading looks at it."""
+    folder = boxed.resolve("de-en")
+    digest, name = (folder / "SHA256SUMS").read_text("ascii").split()
+    assert name == "weights.safetensors"
+    assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
 
 
 @pytest.mark.parametrize("sentence", SENTENCES)

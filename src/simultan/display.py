@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from simultan.captions import Heard
+from simultan.data.words import gap, join_words
 from simultan.streaming.decoding import Decoding
 from simultan.streaming.session import End, Event, Read, Session, Write
 
@@ -169,28 +170,31 @@ def kept(items: Iterable[Item], place: list[Item]) -> Iterator[Item]:
         yield item
 
 
-def play(stream: Iterable[Heard], console: Console) -> Iterator[Heard]:
+def play(stream: Iterable[Heard], console: Console, language: str = "") -> Iterator[Heard]:
     """The same stream, drawn while it runs; it is over when this returns."""
     passed: list[Heard] = []
-    draw(((item.word, item.event) for item in kept(stream, passed)), console)
+    draw(((item.word, item.event) for item in kept(stream, passed)), console, language=language)
     return iter(passed)
 
 
-def write(events: Iterable[tuple[str, Event]], out: TextIO, lines: bool = False) -> None:
+def write(
+    events: Iterable[tuple[str, Event]], out: TextIO, lines: bool = False, language: str = ""
+) -> None:
     """The translation as text, a sentence to a line, each word as soon as it is there.
 
-    With `lines` every end is a line's: an empty one stays empty.
+    With `lines` every end is a line's: an empty one stays empty. `language` is the target's.
     """
-    start = True
+    before = ""  # what was written last in this line
     for _, event in events:
         if isinstance(event, Write):
-            out.write(event.text if start else f" {event.text}")
-            start = False
-        elif isinstance(event, End) and (lines or not start):
+            text = join_words(event.text.split(), language)
+            out.write(gap(before, text, language) + text)
+            before = text or before
+        elif isinstance(event, End) and (lines or before):
             out.write("\n")
-            start = True
+            before = ""
         out.flush()
-    if not start:
+    if before:
         out.write("\n")
         out.flush()
 
@@ -198,8 +202,9 @@ def write(events: Iterable[tuple[str, Event]], out: TextIO, lines: bool = False)
 class Picture:
     """A sentence as it is heard, a word to a line, with the heads and what was written at it."""
 
-    def __init__(self, height: int = 0) -> None:
+    def __init__(self, height: int = 0, language: str = "") -> None:
         self.height = height  # how many lines fit; 0: all
+        self.language = language  # of what is written
         self.stops: list[list[list[int]]] = []  # [L, H] words at which the head has stopped
         self.begin(0)
 
@@ -220,8 +225,8 @@ class Picture:
             for stops, heads in zip(self.stops, event.heads, strict=True):
                 for stop, at in zip(stops, heads, strict=True):
                     stop.append(at - self.before)
-            written = self.target.get(self.newest, "")
-            self.target[self.newest] = f"{written} {event.text}".strip()
+            written = [self.target.get(self.newest, ""), *event.text.split()]
+            self.target[self.newest] = join_words(written, self.language)
 
     def __rich__(self) -> Table:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
@@ -249,13 +254,15 @@ class Picture:
         return text
 
 
-def draw(events: Iterable[tuple[str, Event]], console: Console, typed: bool = False) -> None:
+def draw(
+    events: Iterable[tuple[str, Event]], console: Console, typed: bool = False, language: str = ""
+) -> None:
     """The picture of the current sentence, below the sentences that are complete.
 
     Where the words are `typed` into the same terminal, each picture is drawn when it is complete.
     """
     moves = console.is_terminal and not typed
-    picture = Picture(max(4, console.height - 4) if moves else 0)
+    picture = Picture(max(4, console.height - 4) if moves else 0, language)
     live = Live(picture, console=console, auto_refresh=False) if moves else None
     over: End | None = None
     with live or nullcontext():
@@ -280,4 +287,5 @@ def _record(picture: Picture, console: Console, drawn: bool) -> None:
     if not drawn:
         console.print(picture)
     console.print(Text(" ".join(picture.source), style="dim"))
-    console.print(Text(" ".join(picture.target.values()), style="bold"), "\n")
+    target = join_words(picture.target.values(), picture.language)
+    console.print(Text(target, style="bold"), "\n")

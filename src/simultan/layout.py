@@ -7,13 +7,14 @@ read is measured: letters a second, the shortest, gaps, and how long words wait 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
 from simultan.cues import Cue
 from simultan.data.languages import ends_phrase, ends_sentence
+from simultan.data.words import join_words
 
 Layout = Literal["reading", "instant"]
 LINE = 42  # letters; a caption has two lines
@@ -60,6 +61,20 @@ def lay_out(words: Sequence[Shown], layout: Layout = "reading", language: str = 
     time; a line grows, and moves up when the next one begins. `language` is that of the words.
     """
     return _phrases(words, language) if layout == "reading" else _rolling(words, language)[0]
+
+
+def close_up(cues: Iterable[Cue], language: str) -> list[Cue]:
+    """Captions without the spaces that a language does not have.
+
+    Of 42 letters half were spaces then: a line has 21 characters, which are twice as wide.
+    """
+    return [
+        replace(
+            cue,
+            text="\n".join(join_words(line.split(), language) for line in cue.text.split("\n")),
+        )
+        for cue in cues
+    ]
 
 
 # --- whole phrases ---

@@ -17,6 +17,7 @@ from running import Opener
 import simultan
 from simultan import latency
 from simultan.data.text import normalise
+from simultan.data.words import join_words
 
 pytest.importorskip("playwright.sync_api")
 FOLDER = Path(simultan.__file__).parent / "server"
@@ -103,6 +104,41 @@ def test_words_are_the_servers_words(page: Any) -> None:
         "🙂 a",
     ):
         assert call(page, "words.js", "splitWords", text) == normalise(text).split()
+
+
+def test_words_are_joined_as_the_server_joins_them(page: Any) -> None:
+    mixed = [*"我在", "GPU", "上", "跑", "very", "fast", "。"]
+    for words in (["ein", "Haus"], mixed, ["ที่", "นี่"], ["𠀀", "a"]):
+        for language in ("de", "zh", "ja-JP", "th", "zhx"):
+            wanted = join_words(words, language)
+            assert call(page, "words.js", "joinWords", words, language) == wanted
+    written = [{"text": text, "at": 1.0} for text in "你好"]
+    assert "你好\n" in call(page, "captions.js", "toVtt", written, "zh")
+
+
+def test_a_sheet_has_no_spaces_that_the_language_lacks(page: Any) -> None:
+    """The open sentence, one that is closed, and one that is old."""
+    script = """async (language) => {
+      const {Sheet} = await import('/static/sheet.js');
+      const {Transcript} = await import('/static/transcript.js');
+      const parts = {};
+      for (const name of ['sheet', 'closed', 'source', 'target'])
+        document.body.append(parts[name] = document.createElement('div'));
+      const transcript = new Transcript();
+      const sheet = new Sheet(parts, transcript, {onTie() {}, onFrame() {}});
+      sheet.languages = ['de', transcript.language = language];
+      for (let i = 0; i < 3; i++) {
+        transcript.hear('Hallo');
+        for (const letter of '你好') transcript.write(letter, i + 1, [], 0);
+        if (i < 2) transcript.end(i + 1);
+        sheet.heard = i + 1;
+        if (i) sheet.render(); else { sheet.addPlain(transcript.sentences[1]); }
+      }
+      return [...parts.closed.children].map((row) => row.lastChild.textContent.trim())
+        .concat(parts.target.textContent.trim(), transcript.text());
+    }"""
+    assert page.evaluate(script, "zh") == ["你好", "你好", "你好", "你好\n你好\n你好"]
+    assert page.evaluate(script, "de") == ["你 好", "你 好", "你 好", "你 好\n你 好\n你 好"]
 
 
 def test_lagging(page: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simultan import config, model
+from simultan import config, display, model
 from simultan.data.codec import Codec
 from simultan.data.corpus import prepare
 from simultan.data.sources import TextPair
@@ -20,7 +21,9 @@ from simultan.evaluation.instances import Instance
 from simultan.evaluation.quality import measure
 from simultan.evaluation.scores import score
 from simultan.evaluation.scoring import Scoring
-from simultan.streaming.session import Write
+from simultan.layout import Shown, close_up, lay_out
+from simultan.layout import measure as measure_captions
+from simultan.streaming.session import End, Event, Write
 from simultan.streaming.translator import Translator
 
 CHINESE = "我在2023年买了iPhone 15。很好！"
@@ -47,6 +50,8 @@ def test_words_are_joined_as_they_are_written() -> None:
     assert join_words(CHARACTERS) == "我在2023年买了iPhone 15。很好！"
     assert join_words(["ein", "Haus"]) == "ein Haus"
     assert join_words([]) == ""
+    assert join_words(CHARACTERS, "zh-CN") == CHINESE
+    assert join_words(["the", "sign", "山", "means"], "en") == "the sign 山 means"
 
 
 @given(st.lists(st.sampled_from([*"我你好。ก็ab1", " "]), max_size=20))
@@ -112,6 +117,36 @@ def test_a_session_hears_characters(translator: Translator) -> None:
     ]
     assert writes[0] == writes[1]
     assert whole.rows[0].read == 10
+
+
+def test_a_stream_is_shown_as_it_is_written() -> None:
+    said = [("我", "私"), ("很", "は"), ("好", "GPU X 元"), ("。", "気"), ("", "。")]
+    events: list[tuple[str, Event]] = [
+        (word, Write(text, at, [[at]])) for at, (word, text) in enumerate(said, 1)
+    ]
+    for language, shown in (("ja", "私はGPU X元気。"), ("de", "私 は GPU X 元 気 。")):
+        out = io.StringIO()
+        display.write([*events, ("", End(5))], out, language=language)
+        assert out.getvalue() == shown + "\n"
+        picture = display.Picture(language=language)
+        for word, event in events:
+            picture.add(word, event)
+        assert join_words(picture.target.values(), language) == shown
+
+
+def test_captions_have_no_spaces_that_the_language_lacks() -> None:
+    letters = "東京は日本の首都であり世界でも有数の大きな都市の一つです。私はそこに住んでいます。"
+    words = [Shown(letter, 300 * at, at + 1) for at, letter in enumerate(letters)]
+    for layout in ("reading", "instant"):
+        cues = lay_out(words, layout, "ja")
+        assert measure_captions(cues, words, layout, "ja").captions
+        shown = [line for cue in close_up(cues, "ja") for line in cue.text.split("\n")]
+        assert not any(" " in line for line in shown)
+        assert max(map(len, shown)) <= 21
+        if layout == "reading":
+            assert "".join(shown) == letters
+    german = [Shown("ein", 0, 1), Shown("Haus", 300, 2)]
+    assert close_up(lay_out(german, "reading", "de"), "de")[0].text == "ein Haus"
 
 
 def test_evaluation_counts_characters(translator: Translator, tmp_path: Path) -> None:

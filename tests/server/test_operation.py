@@ -19,6 +19,7 @@ import pytest
 from conftest import PATIENCE, Client, Process, Running, expected, text_of, wait_until
 
 from simultan.server.access import Access
+from simultan.server.run import check_address
 from simultan.server.settings import Settings
 
 Start = Callable[..., Running]
@@ -279,9 +280,25 @@ def test_the_address_is_printed_when_the_port_is_ours(folder: Path) -> None:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=60, env={**os.environ}
         )
-    assert done.returncode != 0
-    assert "simultan: http" not in done.stdout
-    assert "in use" in done.stdout + done.stderr
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"simultan: cannot listen at 127.0.0.1, port {port}: something listens")
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.name.invalid", "2001:db8::1"])
+def test_an_address_of_another_machine_is_refused(host: str) -> None:
+    with pytest.raises(ValueError, match=f"cannot listen at {host}, port 0: .*; choose another"):
+        check_address(host, 0)
+
+
+def test_a_short_token_is_warned_of(launch: Launch) -> None:
+    for token, warned in (("1234567", True), ("12345678", False)):
+        process = launch("--token", token)
+        process.signal(signal.SIGINT)
+        _, output = process.wait()
+        assert ("a token of fewer than 8 characters can be guessed" in output) == warned
+        assert token not in output
 
 
 def test_an_open_address_without_a_token_is_warned_of(launch: Launch) -> None:

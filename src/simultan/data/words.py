@@ -19,7 +19,7 @@ _UNSPACED = (
     "\u4e00-\u9fff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U00020000-\U0003134f"
 )
 _PART = re.compile(f"[{_UNSPACED}]|[^{_UNSPACED}]+")
-_FIRST = re.compile(f"[{_UNSPACED}]")
+_LETTER = re.compile(f"[{_UNSPACED}]")
 
 
 def split_words(text: str, language: str = "") -> list[str]:
@@ -37,11 +37,22 @@ def split_words(text: str, language: str = "") -> list[str]:
     return words
 
 
-def join_words(words: Iterable[str]) -> str:
-    """A sentence of these words: no space between characters that are written without."""
+def gap(before: str, after: str, language: str = "") -> str:
+    """What stands between two words: nothing beside a character that is written without spaces.
+
+    In a language that has spaces such a character is a quotation, and has them, too. The language
+    may be unknown.
+    """
+    if not before:
+        return ""
+    if language and row(language).spaced:
+        return " "
+    return "" if _LETTER.match(before[-1]) or _LETTER.match(after) else " "
+
+
+def join_words(words: Iterable[str], language: str = "") -> str:
+    """A sentence of these words of a language, if it is known."""
     text = ""
     for word in words:
-        if text and not (_FIRST.match(text[-1]) or _FIRST.match(word)):
-            text += " "
-        text += word
+        text += gap(text, word, language) + word
     return text

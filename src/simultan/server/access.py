@@ -22,6 +22,7 @@ from simultan.server.protocol import ProtocolError
 from simultan.server.settings import Settings
 
 logger = logging.getLogger(__name__)
+SHORTEST_TOKEN = 8  # characters
 RIGHTS = ("translate", "publish", "follow", "metrics")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SECRET = re.compile("[A-Za-z0-9_-]{12,64}")
@@ -172,8 +173,10 @@ def _read_tokens(path: Path) -> list[Token]:
     for name, table in tables.items():
         secret = table.get("token") if isinstance(table, dict) else None
         rights = table.get("rights", []) if isinstance(table, dict) else []
-        if not isinstance(secret, str) or len(secret) < 8:
-            raise ValueError(f"{path}: [{name}] needs a token of at least 8 characters")
+        if not isinstance(secret, str) or len(secret) < SHORTEST_TOKEN:
+            raise ValueError(
+                f"{path}: [{name}] needs a token of at least {SHORTEST_TOKEN} characters"
+            )
         if not rights or not set(rights) <= set(RIGHTS):
             raise ValueError(f"{path}: [{name}] needs rights, of: {', '.join(RIGHTS)}")
         tokens.append(Token(name, secret.encode(), frozenset(rights)))

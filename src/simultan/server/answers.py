@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from simultan.data.words import join_words
 from simultan.server.channels import Follower
 from simultan.server.live import Live
 from simultan.server.protocol import End, Finished, ProtocolError, Read, Stats, Write, encode
@@ -119,7 +120,7 @@ async def _collect(job: TextJob, pair: str) -> Response:
         async for message in job:
             match message:
                 case Write():
-                    lines[-1].append(message.text)
+                    lines[-1] += message.text.split()
                     writes.append(
                         {name: getattr(message, name) for name in WriteModel.model_fields}
                     )
@@ -131,7 +132,8 @@ async def _collect(job: TextJob, pair: str) -> Response:
                     pass
     except ProtocolError as error:
         return refuse(error)
-    text = "\n".join(" ".join(line) for line in lines if line)
+    language = pair.partition("-")[2]
+    text = "\n".join(join_words(line, language) for line in lines if line)
     return JSONResponse({"pair": pair, "text": text, "writes": writes, "stats": stats})
 
 

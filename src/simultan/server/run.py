@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import logging
+import os
 import signal
 import socket
 import sys
@@ -13,6 +15,7 @@ from types import FrameType
 import uvicorn
 
 from simultan import memory
+from simultan.server.access import SHORTEST_TOKEN
 from simultan.server.app import create_app
 from simultan.server.guard import GuardedConfig
 from simultan.server.live import Live
@@ -108,13 +111,35 @@ def serve(
     )
     server = make_server(translator, settings, host, port, level, announce=True)
     if server.live.access.is_open and not _is_local(host):
-        print(
-            f"simultan: warning: everybody who reaches {host} can use this server: it has no token"
-            " (--token, --tokens-file)",
-            file=sys.stderr,
-            flush=True,
+        _warn(
+            f"everybody who reaches {host} can use this server: it has no token"
+            " (--token, --tokens-file)"
+        )
+    if settings.token is not None and len(settings.token) < SHORTEST_TOKEN:
+        _warn(
+            f"a token of fewer than {SHORTEST_TOKEN} characters can be guessed; `openssl rand"
+            " -hex 16` makes a good one"
         )
     server.run()
+
+
+def check_address(host: str, port: int) -> None:
+    """Refuse an address at which nobody can listen, in words that say what to do."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            told = "something listens there already, perhaps another server; choose another --port"
+        else:
+            number = error.errno or 0  # a name that has no address has a number below 0
+            reason = os.strerror(number) if number > 0 else str(error.strerror)
+            told = f"{reason.lower()}; choose another --host or --port"
+        raise ValueError(f"cannot listen at {host}, port {port}: {told}") from error
+
+
+def _warn(text: str) -> None:
+    print(f"simultan: warning: {text}", file=sys.stderr, flush=True)
 
 
 def _is_local(host: str) -> bool:

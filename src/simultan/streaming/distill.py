@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -36,9 +36,23 @@ def distill(
         if progress is not None:
             progress(done)
         rest = islice(lines, done, None)
-        while part := list(islice(rest, PART * rows)):
-            results = translator.translate(part, decoding, rows=rows, progress=progress)
-            file.write("".join(r.text + "\n" for r in results).encode())
+        for part in translate_lines(translator, rest, decoding, rows=rows, progress=progress):
+            file.write("".join(line + "\n" for line in part).encode())
             file.flush()
             done += len(part)
     return done
+
+
+def translate_lines(
+    translator: Translator,
+    lines: Iterable[str],
+    decoding: Decoding | str = DEFAULT,
+    *,
+    rows: int,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[list[str]]:
+    """The translations of many lines, in their order, some at a time."""
+    rest = iter(lines)
+    while part := list(islice(rest, PART * rows)):
+        results = translator.translate(part, decoding, rows=rows, progress=progress)
+        yield [result.text for result in results]

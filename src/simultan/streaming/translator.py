@@ -38,10 +38,11 @@ class Translation:
     token_delays: list[int] = field(default_factory=list)  # source pieces read, for each piece
     token_heads: list[list[list[int]]] = field(default_factory=list)  # [T, L, H] pieces, from 1
     guesses: list[bool] = field(default_factory=list)  # of an agent: whether each was right
+    language: str = ""
 
     @property
     def text(self) -> str:
-        return join_words(self.words)
+        return join_words(self.words, self.language)
 
 
 class Translator:
@@ -101,7 +102,7 @@ class Translator:
         chosen = Decoding.parse(decoding).resolve(self.model.policy, self.lags)
         if chosen.beam is not None:
             return self._search(sentences, rows, chosen.beam, progress)
-        results = [Translation() for _ in sentences]
+        results = [Translation(language=self.codec.target_language) for _ in sentences]
         session = self.session(chosen, rows=max(1, min(rows, len(sentences))), segment=False)
         learned = self.model.policy.learned
         for number, event, seconds in play(session, sentences):
@@ -132,7 +133,7 @@ class Translator:
     ) -> list[Translation]:
         if not isinstance(self.model, TranslationModel):
             raise ValueError(f"beam={beam}: this model cannot be searched; choose an agent")
-        results = [Translation() for _ in sentences]
+        results = [Translation(language=self.codec.target_language) for _ in sentences]
         sources = [self.codec.encode_source(sentence) for sentence in sentences]
         order = sorted(range(len(sentences)), key=lambda i: len(sources[i]))
         size = max(1, rows // beam)
@@ -151,6 +152,7 @@ class Translator:
                     elapsed=[elapsed] * len(words),
                     tokens=tokens,
                     token_delays=[len(sources[i])] * len(tokens),
+                    language=self.codec.target_language,
                 )
             if progress is not None:
                 progress(len(group))

@@ -41,7 +41,7 @@ def captions(
 
     from simultan import cues, display
     from simultan.captions import speak, translate, written
-    from simultan.layout import lay_out
+    from simultan.layout import close_up, lay_out
     from simultan.layout import measure as readability
 
     if not speed > 0:
@@ -54,14 +54,14 @@ def captions(
     session = translator.session(decoding)
     wait = display.timer(speed) if live else None
     stream = translate(session, spoken, None if measure or live else computing, wait)
+    language = translator.codec.target_language
     if live:
-        stream = display.play(stream, Console())
+        stream = display.play(stream, Console(), language)
     words = written(stream)
     how = "as measured" if measure or live else f"assumed to be {computing} s a word"
     note = f"Each word is shown when it could have been at the earliest; computing {how}."
-    language = translator.codec.pipeline.target_language
     laid_out = lay_out(words, layout, language)
-    text = cues.render(laid_out, kind, note)
+    text = cues.render(close_up(laid_out, language), kind, note)
     if out is not None:
         out.write_text(text, encoding="utf-8")
     elif not live:

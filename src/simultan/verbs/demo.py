@@ -37,14 +37,16 @@ def demo(
 
     from simultan import display
 
-    session = machine.load(model).session(decoding)
+    translator = machine.load(model)
+    language = translator.codec.target_language
+    session = translator.session(decoding)
     tally = display.Tally()
     events: list[tuple[str, Event]] = []
     descriptor = os.open(text or TALK, os.O_RDONLY)
     try:
         words = display.read_words(descriptor, pace)
         stream = display.translate(session, words, False, tally)
-        display.draw(display.kept(stream, events), Console())
+        display.draw(display.kept(stream, events), Console(), language=language)
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
@@ -57,7 +59,7 @@ def demo(
         )
     if svg is not None:
         console = Console(record=True, file=io.StringIO(), width=100)
-        display.draw(events, console)
+        display.draw(events, console, language=language)
         picture = console.export_svg(title="simultan demo")
         # no fonts from elsewhere: the picture is the same without a network
         svg.write_text(re.sub(r"@font-face {.*?}\s*", "", picture, flags=re.S), encoding="utf-8")

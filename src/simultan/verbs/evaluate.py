@@ -12,7 +12,7 @@ from simultan.config import Bound
 from simultan.evaluation.scoring import Scoring
 from simultan.streaming.decoding import DEFAULT, Decoding
 from simultan.verbs.options import Beam, Machine, show_progress, with_beam
-from simultan.verbs.score import show_scores
+from simultan.verbs.score import explain, show_scores
 
 if TYPE_CHECKING:
     from simultan.evaluation.curve import Point
@@ -101,6 +101,7 @@ def evaluate(
         show_scores(scores)
         return
     show_points(measured)
+    explain()
     typer.echo(f"{out}/curve.tsv, curve.png, curve.svg, curve.pdf")
     if save_lags:
         measure_lags(translator, measured).save(model)

@@ -51,9 +51,11 @@ def with_beam(decoding: Decoding, beam: int | None) -> Decoding:
 
 @contextmanager
 def show_progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar. The function takes how much more is done."""
+    """A progress bar, beside what is written. The function takes how much more is done."""
+    from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.advance(task, done)

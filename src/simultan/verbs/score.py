@@ -50,3 +50,9 @@ def show_scores(scores: Scores) -> None:
         if value not in (None, ""):
             shown = f"{value:.3f}" if isinstance(value, float) else value
             typer.echo(f"{name:<26} {shown}")
+    explain()
+
+
+def explain() -> None:
+    """Where a reader finds what the names mean; beside what a program may read."""
+    typer.echo("docs/metrics.md says what these names mean", err=True)

@@ -31,8 +31,10 @@ def serve(
     ] = "warning",
 ) -> None:
     """Translate live, for many at once: a page, a websocket and an HTTP API."""
+    from simultan.server.run import check_address
     from simultan.server.run import serve as run
 
+    check_address(host, port)  # before the model is loaded, which takes a while
     if int8:
         machine = dataclasses.replace(machine, quantize="int8")
     settings = dataclasses.replace(settings, decoding=decoding)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -39,7 +41,10 @@ def translate(
     in_: Annotated[
         Path | None, "Translate this file instead, a sentence to a line.", "--in"
     ] = None,
-    out: Annotated[Path | None, "Write the translation of --in to this file, line by line."] = None,
+    out: Annotated[
+        Path | None,
+        "Write the translation of --in to this file, line by line. By default, to standard output.",
+    ] = None,
     rows: Annotated[int, Bound(1), "With --in, translate this many lines side by side."] = 32,
     decoding: Decoding = DEFAULT,
     machine: Machine = Machine(threads=1),
@@ -55,11 +60,12 @@ def translate(
     from simultan import display
 
     if in_ is not None or out is not None:
-        if in_ is None or out is None:
-            raise ValueError("a file is translated with both --in and --out")
+        if in_ is None:
+            raise ValueError("--out is for the translation of a file: --in FILE")
         if url or show:
             raise ValueError("--in and --out go without --url and --show")
-        translate_file(machine.load(model), in_, out, decoding, rows)
+        with _ending_quietly():
+            translate_file(machine.load(model), in_, out, decoding, rows)
         return
     typed = sys.stdin.isatty() and sys.stdout.isatty()
     if typed and not url:
@@ -67,37 +73,51 @@ def translate(
     words = display.read_words(0, pace)
     if typed:
         words = display.prompted(words, sys.stdout)
+    language = ""
     if url:
         if model or lines:
             raise ValueError("--url asks a server: it goes without a model and without --lines")
         events = display.translate_remotely(url, words, decoding, token)
     else:
-        session = machine.load(model).session(decoding, segment=not lines)
+        translator = machine.load(model)
+        language = translator.codec.target_language
+        session = translator.session(decoding, segment=not lines)
         events = display.translate(session, words, lines)
     if typed:
         typer.echo("type, and end a line with Enter; Ctrl-D ends", err=True)
-    try:
+    with _ending_quietly():
         if show:
-            display.draw(events, Console(), typed)
+            display.draw(events, Console(), typed, language)
         else:
-            display.write(events, sys.stdout, lines)
+            display.write(events, sys.stdout, lines, language)
+
+
+@contextmanager
+def _ending_quietly() -> Iterator[None]:
+    """Ctrl-C, or a reader that has gone, ends what is written to standard output."""
+    try:
+        yield
+        sys.stdout.flush()
     except KeyboardInterrupt:
         typer.echo()
         sys.exit(130)
-    except BrokenPipeError:  # the reader has gone; Python must not try to flush once more
+    except BrokenPipeError:  # Python must not try to flush once more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def translate_file(
-    translator: Translator, source: Path, out: Path, decoding: Decoding, rows: int
+    translator: Translator, source: Path, out: Path | None, decoding: Decoding, rows: int
 ) -> None:
     """A file, line by line: their order and empty lines are kept."""
     from simultan.data.sources import read_lines
-    from simultan.streaming.distill import distill
+    from simultan.streaming.distill import translate_lines
 
-    if out.exists() and out.samefile(source):
+    if out is not None and out.exists() and out.samefile(source):
         raise ValueError(f"--out {out}: this is the file to be read; write to another one")
     lines = list(read_lines(source))
-    out.unlink(missing_ok=True)
-    with show_progress("translating", len(lines)) as progress:
-        distill(translator, lines, out, decoding, rows=rows, progress=progress)
+    place: AbstractContextManager[TextIO]
+    place = nullcontext(sys.stdout) if out is None else out.open("w", encoding="utf-8")
+    with place as file, show_progress("translating", len(lines)) as progress:
+        for part in translate_lines(translator, lines, decoding, rows=rows, progress=progress):
+            file.writelines(f"{line}\n" for line in part)
+            file.flush()

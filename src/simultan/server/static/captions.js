@@ -1,5 +1,7 @@
 // Text and caption files: words with the second each is said, and written words as WebVTT.
 
+import { gap } from "./words.js";
+
 const PACE = 2.5; // words a second of a text without times
 const LONGEST = 80; // characters of a caption
 const LINGER = 2; // seconds that a caption stays when none follows
@@ -55,13 +57,13 @@ function wordsOfCue({ start, end, text }) {
 }
 
 /** Written words [{text, at, last}] as WebVTT: a sentence to a caption, or several if it is long. */
-export function toVtt(words) {
+export function toVtt(words, language = "") {
   const cues = [];
   let open = null;
   for (const { text, at, last } of words) {
     const full = open && (open.text.length + text.length >= LONGEST || at > open.end);
     if (!open || full) cues.push((open = { start: at, text }));
-    else open.text += ` ${text}`;
+    else open.text += gap(open.text, text, language) + text;
     open.end = at + LINGER;
     if (last) open = null;
   }

@@ -74,7 +74,7 @@ function showCounts({ waiting, behind }) {
 function showModel() {
   sheet.languages = showLanguages(model.pair);
   [parts.source.lang, parts.target.lang] = sheet.languages;
-  captions.lang = sheet.languages[1];
+  captions.lang = transcript.language = sheet.languages[1];
   showLayers(model);
   showOverlay(model);
 }
@@ -94,7 +94,7 @@ const stream = new Stream(new URL("ws", location.href).href.replace(/^http/, "ws
     if (player.playing) shift = player.position - seconds;
     const at = Math.max(transcript.writes.at(-1)?.at ?? 0, seconds + shift);
     transcript.write(said, needed, heads, at, time);
-    announce(said);
+    announce(said, transcript.language);
     captions.publish();
     sheet.draw();
     keep();

@@ -2,6 +2,7 @@
 
 import { follow, listen } from "./broadcast.js";
 import { showTexts, text } from "./strings.js";
+import { gap } from "./words.js";
 
 const query = new URLSearchParams(location.search);
 const box = document.getElementById("captions");
@@ -35,7 +36,7 @@ function add(word, opens) {
   if (!line || (opens && line.textContent)) newLine();
   const span = line.firstElementChild;
   const before = span.textContent;
-  span.textContent = before ? `${before} ${word}` : word;
+  span.textContent = before ? before + gap(before, word, box.lang) + word : word;
   if (span.offsetWidth <= box.clientWidth) return;
   if (before) {
     span.textContent = before;

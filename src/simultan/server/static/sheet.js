@@ -1,6 +1,8 @@
 // The text and its translation, a sentence to a row. What the transcript has is put on the page
 // once a frame and a few hundred words at a time, so that a long text never holds the page up.
 
+import { gap, joinWords } from "./words.js";
+
 const PER_FRAME = 250; // words put on the page in one frame
 const AHEAD = 24; // words shown of those that wait to be translated
 const LIVELY = 150; // sentences whose words answer to the pointer; older ones become plain text
@@ -115,7 +117,7 @@ export class Sheet {
       span.className = this.hurry || count > FADE ? "word" : "word fresh";
       if (source && index >= this.heard) span.classList.add("unheard");
       this.spans[kind].set(index, span);
-      parts.push(span, " ");
+      parts.push(span, this.space(span));
     }
     this.parts[kind].append(...parts);
     if (source) this.words += count;
@@ -124,12 +126,18 @@ export class Sheet {
     return count;
   }
 
+  /** What follows a word; nothing, where the translation is written without spaces. */
+  space(span) {
+    return span.dataset.kind === "target" ? gap(span.textContent, "", this.languages[1]) : " ";
+  }
+
   /** A sentence that is old already, after a reload. */
   addPlain(next) {
     const { words, writes } = this.transcript;
     const row = this.makeRow();
     row.firstChild.textContent = words.slice(this.words, next.from).join(" ");
-    row.lastChild.textContent = writes.slice(this.writes, next.first).map(({ text }) => text).join(" ");
+    const written = writes.slice(this.writes, next.first).map(({ text }) => text);
+    row.lastChild.textContent = joinWords(written, this.languages[1]);
     [this.words, this.writes] = [next.from, next.first];
     this.row++;
   }
@@ -156,12 +164,12 @@ export class Sheet {
       const cell = row.querySelector(`.${kind}`);
       for (let index = begin; index < end; index++) {
         const span = this.spans[kind].get(index);
-        if (span) cell.append(span, " ");
+        if (span) cell.append(span, this.space(span));
       }
     }
     // what is left belongs to the next sentence; the spaces of what has gone do not
     for (const kind of ["source", "target"]) {
-      const left = [...this.parts[kind].children].flatMap((span) => [span, " "]);
+      const left = [...this.parts[kind].children].flatMap((span) => [span, this.space(span)]);
       this.parts[kind].replaceChildren(...left);
     }
     if (held !== document.activeElement && held?.isConnected) held.focus({ preventScroll: true });

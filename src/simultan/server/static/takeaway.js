@@ -8,7 +8,7 @@ const $ = (id) => document.getElementById(id);
 
 export function offer(transcript) {
   $("save-text").addEventListener("click", () => save(`${transcript.text()}\n`, "translation.txt", "text/plain"));
-  $("save-vtt").addEventListener("click", () => save(toVtt(transcript.timed()), "translation.vtt", "text/vtt"));
+  $("save-vtt").addEventListener("click", () => save(toVtt(transcript.timed(), transcript.language), "translation.vtt", "text/vtt"));
   $("copy").addEventListener("click", () => copy(transcript.text(), "copy", () => {
     const range = document.createRange();
     range.selectNodeContents($("sheet"));

@@ -1,6 +1,7 @@
 // What a written word waited for, and what waited for a source word.
 
 import { text } from "./strings.js";
+import { joinWords } from "./words.js";
 
 /** Whom to light up for a written word, and the sentence that says so. */
 export function tieOfWrite(transcript, index) {
@@ -26,7 +27,7 @@ export function tieOfSource(transcript, index) {
     if (delay - 1 === index) writes.unshift(i);
     else if (delay - 1 < index) break; // delays only rise
   }
-  const found = writes.map((i) => transcript.writes[i].text).join(" ");
+  const found = joinWords(writes.map((i) => transcript.writes[i].text), transcript.language);
   const says = found ? text("waitedFor", { text: found, word }) : text("noneWaited", { word });
   return { writes, awaited: [index], stops: [], row: writes[0] ?? null, says };
 }

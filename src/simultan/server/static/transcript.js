@@ -1,9 +1,12 @@
 // What was heard and what was written: the page's one state, kept across a reload.
 
+import { joinWords } from "./words.js";
+
 const HEADS = 200; // written words whose heads are kept across a reload
 
 export class Transcript {
   constructor() {
+    this.language = ""; // of what is written
     this.clear();
   }
 
@@ -69,7 +72,7 @@ export class Transcript {
     return this.sentences
       .map(({ first }, index) => this.writes.slice(first, this.sentences[index + 1]?.first))
       .filter((writes) => writes.length)
-      .map((writes) => writes.map(({ text }) => text).join(" "))
+      .map((writes) => joinWords(writes.map(({ text }) => text), this.language))
       .join("\n");
   }
 
