@@ -55,7 +55,7 @@ def test_a_frame_that_cannot_be_read_is_an_exception(frame: str | bytes) -> None
         await line.wait_closed()
 
     with pytest.raises(client.ServerError, match="cannot be read") as error:
-        asyncio.run(ask(handler))
+        asyncio.run(ask(handler, timeout=PATIENCE))
     assert error.value.code == "malformed"
 
 
@@ -66,7 +66,7 @@ def test_a_first_frame_that_cannot_be_read() -> None:
         await line.wait_closed()
 
     with pytest.raises(client.ServerError, match="cannot be read"):
-        asyncio.run(ask(handler))
+        asyncio.run(ask(handler, timeout=PATIENCE))
 
 
 def test_a_server_that_never_answers() -> None:
@@ -113,7 +113,7 @@ def test_a_line_whose_far_end_is_dead(start: Start) -> None:
         port = between.sockets[0].getsockname()[1]
         async with (
             asyncio.timeout(PATIENCE),
-            client.Stream(f"ws://127.0.0.1:{port}/ws", timeout=1.0) as stream,
+            client.Stream(f"ws://127.0.0.1:{port}/ws", timeout=4.0) as stream,
         ):
             await stream.send("ab cd!")
             async for message in stream:
@@ -194,4 +194,4 @@ def test_a_server_that_refuses_the_same_message_again_and_again() -> None:
         await line.send(json.dumps(error))
 
     with pytest.raises(client.ServerError, match="too-fast"):
-        asyncio.run(ask(handler))
+        asyncio.run(ask(handler, timeout=PATIENCE))
