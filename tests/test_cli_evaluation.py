@@ -67,7 +67,7 @@ def test_evaluate_score_plot(tmp_path: Path, run: Run, monkeypatch: pytest.Monke
     assert status == 0
     assert "docs/metrics.md says what these names mean" in error
     explained = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text("utf-8")
-    shown = [line.split()[0] for line in out.splitlines()]
+    shown = [line.split()[0] for line in out.splitlines() if line]
     assert len(shown) > 10
     assert [n for n in shown if f"`{n}`" not in explained and f"**{n}" not in explained
             and f"**{n.upper()}," not in explained] == []  # fmt: skip
