@@ -36,6 +36,7 @@ NOT_RUN = {  # page: the beginning of commands, and why
     },
     "captions.md": {"simultan captions talk.de.vtt --live": "plays as long as the talk lasts"},
     "cluster.md": {"": "needs several machines"},
+    "import.md": {"": "needs a network or a token; test_marian.py, test_hub.py, test_ct2.py"},
     "metrics.md": {
         "simultan evaluate runs/toy": "needs a trained model; tests/evaluation/test_curve.py",
     },

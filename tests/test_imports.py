@@ -16,7 +16,7 @@ CHAIN = [  # a layer imports itself and the layers below it; siblings do not imp
     ["server", "simuleval_agent", "captions"],
     ["train"],
     ["evaluation"],
-    ["streaming"],
+    ["streaming", "marian", "ct2"],
     ["checkpoint"],
     ["losses", "model", "layout"],
     ["ops", "latency", "data"],

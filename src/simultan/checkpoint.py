@@ -201,6 +201,18 @@ def initialise(
     return fresh
 
 
+def check_network(config: Config, folder: str | Path) -> None:
+    """Refuse to start from a model whose weights mean something else in the network of `config`,
+    though names and shapes are the same."""
+    theirs = load_config(folder).model
+    for name in ("activation", "positions", "first_position", "scale_embeddings"):
+        wanted, found = getattr(config.model, name), getattr(theirs, name)
+        if wanted != found:
+            raise ValueError(
+                f"{folder} has model.{name} = {found!r}, here it is {wanted!r}: start with the same"
+            )
+
+
 def point(link: Path, target: Path) -> None:
     """Let a symbolic link name a sibling or descendant of its folder, in one step."""
     partial = link.with_name(f".{link.name}.partial")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import keyword
 import sys
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-# verb: what it does. Its function has the same name, but for dashes, and lives in verbs/VERB.py.
+# verb: what it does. Its function has the same name, but for dashes, and lives in verbs/VERB.py; a
+# name that means something to Python has a _ behind it there.
 VERBS = {
     "translate": "Translate words from standard input while they come.",
     "captions": "Translate captions as if they were being spoken.",
@@ -23,6 +25,7 @@ VERBS = {
     "score": "Score a log, ours or another system's.",
     "plot": "Draw quality against latency, or one sentence's path.",
     "export": "Write a model to ship.",
+    "import": "Turn a model of transformers into one of ours.",
     "push": "Upload a model to the Hugging Face hub.",
     "ends": "Teach a model to hear where sentences end without full stops.",
     "distill": "Translate training text with a teacher.",
@@ -56,8 +59,8 @@ def load_verb(name: str) -> Any:
     """The command of a verb, made from its function's signature."""
     from simultan.verbs.parameters import expand
 
-    function = name.replace("-", "_")
-    verb = getattr(importlib.import_module(f"simultan.verbs.{function}"), function)
+    home = f"{name}_" if keyword.iskeyword(name) else name.replace("-", "_")
+    verb = getattr(importlib.import_module(f"simultan.verbs.{home}"), home)
     own = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     own.command(name, context_settings=SETTINGS)(expand(verb))
     return typer.main.get_command(own)

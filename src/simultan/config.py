@@ -114,8 +114,18 @@ class ModelConfig:
     attention_dropout: Chance = 0.0  # of attention weights
     word_dropout: Chance = 0.0  # share of tokens whose embedding is 0, in training
     norm: Literal["pre", "post"] = "pre"  # before or after each sublayer
-    positions: Literal["sinusoidal", "rotary"] = "sinusoidal"  # how places are told apart
+    positions: Literal["sinusoidal", "marian", "rotary"] = "sinusoidal"  # how places are told
+    # apart; marian: sinusoids with the wavelengths of Marian's models
+    first_position: CountOrNone = 0  # of a sequence; fairseq's models begin with 2
     tie: Literal["none", "target", "all"] = "target"  # which embeddings are one matrix
+    scale_embeddings: bool = True  # by the root of the width
+    activation: Literal["relu", "swish", "gelu"] = "relu"  # inside a feed-forward layer
+    output_bias: bool = False  # a learned bias on each logit
+    encoder: Literal["unidirectional", "bidirectional"] = "unidirectional"  # bidirectional: each
+    # source token sees the whole sentence; for offline models
+    source_prefix: tuple[CountOrNone, ...] = ()  # ids before every source, of a bidirectional
+    # model of many languages
+    target_prefix: tuple[CountOrNone, ...] = ()  # the same before every target
     window: CountOrNone = 0  # positions that self-attention and lookback see; 0: all
 
 
@@ -189,6 +199,10 @@ class Config:
             raise ConfigError("policy.k = []: wait-k needs at least one value")
         if model.word_dropout and model.architecture == "recurrent":
             raise ConfigError("model.word_dropout is there for the transformer only")
+        if model.encoder == "bidirectional":
+            self._check_bidirectional()
+        elif model.source_prefix or model.target_prefix:
+            raise ConfigError('model.source_prefix and target_prefix need encoder "bidirectional"')
         if self.loss.on_hard and not policy.hard:
             raise ConfigError("loss.on_hard needs hard rows: set policy.hard, too")
         if self.train.init_select == "calibrated" and policy.energy_bias is None:
@@ -201,6 +215,18 @@ class Config:
         low, high = self.train.latency_range
         if not low <= high:
             raise ConfigError(f"train.latency_range = [{low}, {high}] is empty: low end first")
+
+    def _check_bidirectional(self) -> None:
+        """Who translates while words come cannot encode them all again for each of them."""
+        if self.policy.name != "offline":
+            raise ConfigError(
+                'model.encoder = "bidirectional" is for offline models; with policy.name ='
+                f' "{self.policy.name}" it must be "unidirectional", also after train.init_from'
+            )
+        if self.model.architecture != "transformer" or self.model.window:
+            raise ConfigError(
+                'model.encoder = "bidirectional" is there for a transformer without a window'
+            )
 
 
 def check_bounds(section: Any, prefix: str = "") -> None:

@@ -147,6 +147,10 @@ class Vocabulary:
     def load(cls, path: str | Path) -> Vocabulary:
         try:
             table = json.loads(Path(path).read_text(encoding="utf-8"))
+            if table.get("kind") == "sentencepiece":
+                from simultan.data.sentencepieces import SentencePieces
+
+                return SentencePieces.read(table)
             merges = table.get("merges")
             return cls(table["pieces"], None if merges is None else [(a, b) for a, b in merges])
         except FileNotFoundError as error:
@@ -197,6 +201,10 @@ class Vocabulary:
     def ends_word(self, id: int) -> bool:
         """Whether a word is complete with this piece."""
         return self._ends[id]
+
+    def begins_word(self, id: int) -> bool:
+        """Whether the word before this piece is complete because of it; here pieces end words."""
+        return False
 
     def decode_word(self, ids: Iterable[int]) -> str:
         """One word from its pieces; specials give nothing, broken UTF-8 the replacement sign.

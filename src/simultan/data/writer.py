@@ -19,11 +19,19 @@ class WordWriter:
 
     def push(self, token: int) -> list[str]:
         """The words that can be shown with this token."""
+        before: list[str] = []
+        if self.pieces and self.vocabulary.begins_word(token):
+            self.words += 1
+            before = self._complete()
         self.pieces.append(token)
         if not self.vocabulary.ends_word(token) and len(self.pieces) < LONGEST_WORD:
-            return []
+            return before
         self.words += 1
-        return self._complete()
+        return before + self._complete()
+
+    def is_between(self, token: int) -> bool:
+        """Whether no word would be cut in two if the sentence ended before this token."""
+        return not self.pieces or self.vocabulary.begins_word(token)
 
     def flush(self) -> list[str]:
         """The rest, at the end of the sentence."""

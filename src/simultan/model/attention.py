@@ -110,7 +110,7 @@ def unseen(counts: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 
 class SelfAttention(nn.Module):
-    """Each position sees itself and its past, all of it or a window."""
+    """Each position sees itself and its past, all of it or a window; or the whole sequence."""
 
     exact = False  # of streams; see attend()
 
@@ -123,8 +123,11 @@ class SelfAttention(nn.Module):
         self.qkv = Linear(model.width, 3 * model.width)
         self.output = Linear(model.width, model.width)
 
-    def forward(self, x: Tensor, span: Span | None = None, layer: int = 0) -> Tensor:
-        """Whole sequences x [B, N, D]; or new positions [R, C, D], a span of the cache."""
+    def forward(
+        self, x: Tensor, span: Span | None = None, layer: int = 0, stops: Tensor | None = None
+    ) -> Tensor:
+        """Whole sequences x [B, N, D]; or new positions [R, C, D], a span of the cache. With stops
+        [B, 1] all positions see the sequence up to there."""
         batch, count, width = x.shape
         qkv = self.qkv(x).view(batch, count, 3, self.heads, width // self.heads)
         if self.rotary:
@@ -136,15 +139,21 @@ class SelfAttention(nn.Module):
                       for part in qkv.unbind(2)[:2]]  # fmt: skip
             qkv = torch.stack([*turned, qkv[:, :, 2]], 2)
         if span is None:
-            context = self.attend_all(*qkv.permute(2, 0, 3, 1, 4)).transpose(1, 2)
+            parts = qkv.permute(2, 0, 3, 1, 4)
+            context = self.attend_all(parts[0], parts[1], parts[2], stops).transpose(1, 2)
         else:
             keys, values = span.append(layer, qkv.narrow(2, 1, 2))
             context = attend(qkv.select(2, 0), keys, values, span.mask, self.exact)
         return self.output(context.reshape(x.shape))
 
-    def attend_all(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend_all(self, q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None) -> Tensor:
         """Of whole sequences. Right padding needs no mask: it is the future."""
         dropout = self.dropout if self.training else 0.0
+        if stops is not None and dropout:
+            mask = visible(stops, k.shape[2], None)[:, None]
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+        if stops is not None:
+            return masked_attention(q, k, v, stops)
         if self.window and self.window < q.shape[2]:
             mask = visible(torch.arange(q.shape[2], device=q.device), q.shape[2], self.window)
             return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)

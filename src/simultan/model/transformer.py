@@ -1,9 +1,10 @@
-"""A Transformer with a unidirectional encoder, whose decoder layers each read under a policy."""
+"""A Transformer whose decoder layers each read under a policy; its encoder is unidirectional,
+unless it is an offline model."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -22,13 +23,19 @@ from simultan.model.policy import Chance
 from simultan.model.state import State
 from simultan.model.translation import ModelOutput, TranslationModel
 
+# beside relu, which goes with its dropout
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"swish": F.silu, "gelu": F.gelu}
 
-def sinusoids(positions: Tensor, width: int) -> Tensor:
-    """[...] -> [..., D]; in double precision, so that a long stream's positions stay apart."""
+
+def sinusoids(positions: Tensor, width: int, steps: int = 0) -> Tensor:
+    """[...] -> [..., D]; in double precision, so that a long stream's positions stay apart.
+
+    `steps` from the shortest wavelength to 10,000 times it; 0: one for each but the first.
+    """
     half = width // 2
     rates = torch.exp(
         torch.arange(half, device=positions.device, dtype=torch.float64)
-        * (-math.log(10_000.0) / max(1, half - 1))
+        * (-math.log(10_000.0) / (steps or max(1, half - 1)))
     )
     angles = positions[..., None].double() * rates
     return F.pad(torch.cat([angles.sin(), angles.cos()], -1), (0, width - 2 * half)).float()
@@ -43,12 +50,17 @@ class Embedding(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(size, model.width)
         nn.init.normal_(self.tokens.weight, std=model.width**-0.5)
-        self.scale = math.sqrt(model.width)
+        self.scale = math.sqrt(model.width) if model.scale_embeddings else 1.0
         self.dropout = Dropout(model.dropout)
         self.word_dropout = model.word_dropout
-        self.positions = model.positions == "sinusoidal"
-        table = sinusoids(torch.arange(1024), model.width) if self.positions else torch.zeros(0)
+        self.positions = model.positions != "rotary"
+        self.steps = model.width // 2 if model.positions == "marian" else 0
+        self.first = model.first_position
+        table = self.waves(torch.arange(1024)) if self.positions else torch.zeros(0)
         self.register_buffer("table", table, persistent=False)
+
+    def waves(self, positions: Tensor) -> Tensor:
+        return sinusoids(positions + self.first, self.tokens.embedding_dim, self.steps)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Whole sequences [B, N]."""
@@ -72,7 +84,7 @@ class Embedding(nn.Module):
         if max(starts) + count > len(self.table):
             positions = torch.tensor(starts, device=x.device)[:, None]
             positions = positions + torch.arange(count, device=x.device)
-            return x + sinusoids(positions, x.shape[-1])
+            return x + self.waves(positions)
         if len(starts) == 1:
             return x + self.table[starts[0] : starts[0] + count]
         positions = torch.tensor(starts, device=x.device)[:, None]
@@ -98,9 +110,12 @@ class FeedForward(nn.Module):
         self.outer = Linear(model.ffn, model.width)
         self.outer.positive = True
         self.dropout = Dropout(model.dropout)
+        self.activation = ACTIVATIONS.get(model.activation)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.outer(self.dropout.relu(self.inner(x)))
+        if self.activation is None:
+            return self.outer(self.dropout.relu(self.inner(x)))
+        return self.outer(self.dropout(self.activation(self.inner(x))))
 
 
 class Residual(nn.Module):
@@ -143,10 +158,13 @@ class Layer(nn.Module):
         self.ffn = FeedForward(model)
         self.ffn_residual = Residual(model)
 
-    def look_back(self, x: Tensor, span: Span | None = None, index: int = 0) -> Tensor:
-        """Each position looks at those before it; index of the layer in the cache."""
+    def look_back(
+        self, x: Tensor, span: Span | None = None, index: int = 0, stops: Tensor | None = None
+    ) -> Tensor:
+        """Each position looks at those before it; index of the layer in the cache. With stops
+        [B, 1] it looks at all up to there."""
         residual = self.attention_residual
-        return residual.after(x, self.attention.forward(residual.before(x), span, index))
+        return residual.after(x, self.attention.forward(residual.before(x), span, index, stops))
 
     def feed_forward(self, x: Tensor) -> Tensor:
         residual = self.ffn_residual
@@ -154,8 +172,8 @@ class Layer(nn.Module):
 
 
 class EncoderLayer(Layer):
-    def forward(self, x: Tensor) -> Tensor:
-        return self.feed_forward(self.look_back(x))
+    def forward(self, x: Tensor, stops: Tensor | None = None) -> Tensor:
+        return self.feed_forward(self.look_back(x, stops=stops))
 
 
 class DecoderLayer(Layer):
@@ -226,6 +244,9 @@ class Transformer(TranslationModel):
         super().__init__(config)
         model = config.model
         self.rotary = model.positions == "rotary"
+        self.bidirectional = model.encoder == "bidirectional"
+        self.splits_words = not self.bidirectional
+        self.source_prefix, self.target_prefix = model.source_prefix, model.target_prefix
         self.heads = model.heads
         self.decoder_heads = model.decoder_heads or model.heads
         self.source_embedding = Embedding(model, source_size)
@@ -246,7 +267,7 @@ class Transformer(TranslationModel):
         final = model.norm == "pre"
         self.encoder_norm = LayerNorm(model.width) if final else nn.Identity()
         self.decoder_norm = LayerNorm(model.width) if final else nn.Identity()
-        self.output = Linear(model.width, target_size, bias=False)
+        self.output = Linear(model.width, target_size, bias=model.output_bias)
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -256,15 +277,24 @@ class Transformer(TranslationModel):
         self.tie(model.tie, self.source_embedding.tokens, self.target_embedding.tokens)
         self.join_source_keys()
 
-    def encode(self, source: Tensor) -> Tensor:
-        """[B, S] -> [B, S, D]"""
-        x = self.source_embedding(source)
+    def encode(self, source: Tensor, source_lengths: Tensor | None = None) -> Tensor:
+        """[B, S] -> [B, S, D]; without lengths there is no padding."""
+        x, stops = self.source_embedding(source), None
+        if self.bidirectional:
+            if source_lengths is None:
+                source_lengths = torch.full_like(source[:, 0], source.shape[1])
+            stops = (source_lengths - 1)[:, None]
         for layer in self.encoder_layers:
-            x = layer(x)
+            x = layer(x, stops)
         return self.encoder_norm(x)
 
     def forward(self, batch: Batch) -> ModelOutput:
-        memory = self.encode(batch.source)
+        if self.bidirectional:
+            batch = self.with_prefixes(batch)
+        return self.decode(self.encode(batch.source, batch.source_lengths), batch)
+
+    def decode(self, memory: Tensor, batch: Batch) -> ModelOutput:
+        """Whole targets, over encoded sources [B, S, D]."""
         x = self.target_embedding(F.pad(batch.target[:, :-1], (1, 0), value=BOS))
         alphas: list[Tensor] = []
         alpha: Tensor | None = None
@@ -276,7 +306,21 @@ class Transformer(TranslationModel):
             x, alpha = layer(x, memory, batch.source_lengths, given, stops, chance)
             if alpha is not None and layer.cross.selecting_heads:
                 alphas.append(alpha)
-        return ModelOutput(self.decoder_norm(x), self.expected_delays(alphas), chance.hard)
+        hidden = self.decoder_norm(x[:, len(self.target_prefix) :])
+        return ModelOutput(hidden, self.expected_delays(alphas), chance.hard)
+
+    def with_prefixes(self, batch: Batch) -> Batch:
+        """The batch with what stands before every source and every target."""
+        source, target = (
+            torch.cat([tokens.new_tensor(prefix).expand(len(tokens), -1), tokens], 1)
+            for tokens, prefix in (
+                (batch.source, self.source_prefix),
+                (batch.target, self.target_prefix),
+            )
+        )
+        source_lengths = batch.source_lengths + len(self.source_prefix)
+        target_lengths = batch.target_lengths + len(self.target_prefix)
+        return Batch(source, source_lengths, target, target_lengths)
 
     def repeated_parts(self) -> list[nn.Module]:
         return [*self.encoder_layers, *self.decoder_layers]
@@ -313,6 +357,10 @@ class Transformer(TranslationModel):
         starts: list[int],
         state: State,
     ) -> Tensor:
+        if self.bidirectional:
+            if any(starts):
+                raise ValueError("a bidirectional encoder reads a sentence as a whole")
+            return self.encode(tokens, torch.tensor(counts, device=tokens.device))
         memory = cast("TransformerMemory", state.memory)
         span = self.span(memory.encoder, rows, starts, tokens.shape[1])
         x = self.source_embedding.step(tokens, starts)

@@ -36,6 +36,9 @@ class TranslationModel(nn.Module, ABC):
     """forward() for training; initial_state(), extend() and step() for streams."""
 
     splits_words = False  # whether tokens of one row can be encoded as rows of their own
+    bidirectional = False  # whether the encoder must read a sentence as a whole
+    source_prefix: tuple[int, ...] = ()  # tokens before every source, and before
+    target_prefix: tuple[int, ...] = ()  # every target
     lags: Tensor  # the policy's, on the model's device
     output: Linear
     source_keys: Joint  # what the decoder keeps of an encoded token: all layers, then selection

@@ -88,7 +88,7 @@ def beam_search(
     state = _read(model, sources, beam)
     while active:
         rows = [s.first_row + i for s in active for i in range(len(s.beams))]
-        last = [(BOS, *old.tokens)[-1] for s in active for old in s.beams]
+        last = [(BOS, *model.target_prefix, *old.tokens)[-1] for s in active for old in s.beams]
         logits = model.step(last, state, rows, [0.5] * len(rows)).logits
         logits[:, :EOS] = -torch.inf  # padding and begin are never written
         top = torch.log_softmax(logits.double(), -1).topk(min(2 * beam, logits.shape[1]))
@@ -107,7 +107,8 @@ def beam_search(
 
 
 def _read(model: TranslationModel, sources: Sequence[Sequence[int]], beam: int) -> State:
-    """Read every source into `beam` rows."""
+    """Read every source into `beam` rows, and write what stands before every target."""
+    sources = [[*model.source_prefix, *source] for source in sources]
     state = model.initial_state(max(1, beam * len(sources)))
     longest = max((len(source) for source in sources), default=0)
     padded = [
@@ -121,4 +122,8 @@ def _read(model: TranslationModel, sources: Sequence[Sequence[int]], beam: int) 
             [len(source) for source in sources for _ in range(beam)],
             [True] * len(padded),
         )
+    rows = range(len(padded))
+    for token in (BOS, *model.target_prefix)[:-1]:
+        model.step([token] * len(rows), state, rows, [0.5] * len(rows))
+        state.commit(rows)
     return state

@@ -19,7 +19,8 @@ from simultan.data.writer import LONGEST_WORD, WORD_END, WordWriter
 from simultan.model import TranslationModel
 from simultan.streaming.agents import load_agent
 from simultan.streaming.agents.whole import Whole
-from simultan.streaming.backends import OfflineModel
+from simultan.streaming.backends import Backend, OfflineModel
+from simultan.streaming.backends.bidirectional import Bidirectional
 from simultan.streaming.backends.incremental import Incremental
 from simultan.streaming.copying import Sieve
 from simultan.streaming.deciders import AgentsDecide, HeadsDecide
@@ -110,7 +111,10 @@ class Session:
             default = load_agent(model.agent)
             self.decider = AgentsDecide(model.backend(rows), self.rows, default)
         elif model.policy.name == "offline":
-            self.decider = AgentsDecide(Incremental(model, rows), self.rows, Whole())
+            own: Backend = (
+                Bidirectional(model, rows) if model.bidirectional else Incremental(model, rows)
+            )
+            self.decider = AgentsDecide(own, self.rows, Whole())
         else:
             self.decider = HeadsDecide(model, self.rows)
         if self.endless:
@@ -284,9 +288,10 @@ class Session:
     def _is_over(self, choice: Choice, furthest: int) -> bool:
         """Whether the model says so, or says nothing that has to do with the source."""
         state = self.rows[choice.row]
-        enough = state.written >= 2 * state.word(furthest) + 3 and not state.writer.pieces
         if choice.token in (EOS, WORD_END):
             return choice.token == EOS
+        enough = state.written >= 2 * state.word(furthest) + 3
+        enough = enough and state.writer.is_between(choice.token)
         return enough or state.guard.stuck(choice.token, furthest)
 
     def _restart(self, row: int, place: int) -> Row:

@@ -159,6 +159,7 @@ class Run:
         """Start from the model of train.init_from."""
         config = self.config.train
         try:
+            checkpoint.check_network(self.config, config.init_from)
             fresh = checkpoint.initialise(
                 model,
                 config.init_from,

@@ -21,10 +21,23 @@ def export(
     average: Annotated[
         int, Bound(0), "Average this many last checkpoints of the run MODEL; 0 takes a model."
     ] = 0,
+    form: Annotated[
+        Literal["simultan", "ctranslate2"],
+        "Write it for this program. CTranslate2 translates whole sentences.",
+        "--format",
+    ] = "simultan",
 ) -> None:
     """Write a model to ship: small weights, configuration, vocabularies and lags."""
     from simultan import checkpoint
 
+    if form == "ctranslate2":
+        from simultan import ct2
+
+        if average:
+            raise ValueError("--average is not for --format ctranslate2: export twice")
+        size = ct2.export(boxed.resolve(model), out, weights)
+        typer.echo(f"{out}: {size / 2**20:.1f} MiB, for CTranslate2")
+        return
     folders = [boxed.resolve(model)]
     if average:
         folders = sorted((folders[0] / "checkpoints").glob("[0-9]*"))[-average:]

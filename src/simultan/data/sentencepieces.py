@@ -1,0 +1,110 @@
+"""Vocabularies of imported models: SentencePiece's, where a word's first piece has the marker.
+
+A word's pieces depend on that word alone here too, but only the next word's first piece says that
+a word is complete. The model of SentencePiece is kept as it is, as text, in the vocabulary's file.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from simultan.data.text import MARKER
+from simultan.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNK, Vocabulary
+
+__all__ = ["SentencePieces"]
+
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+class SentencePieces(Vocabulary):
+    """Pieces and their ids, of which ids 0 to 3 are ours; `model` cuts words into pieces."""
+
+    def __init__(self, pieces: Sequence[str], model: bytes) -> None:
+        self.pieces, self.merges, self.model = list(pieces), None, model
+        if tuple(self.pieces[: len(SPECIAL)]) != SPECIAL:
+            raise ValueError(f"a vocabulary starts with {' '.join(SPECIAL)}")
+        self._ids = {piece: id for id, piece in enumerate(self.pieces)}
+        if len(self._ids) != len(self.pieces):
+            raise ValueError("a vocabulary holds each piece once")
+        self._begins = [piece.startswith(MARKER) for piece in self.pieces]
+        bytes_of = (_BYTE.fullmatch(piece) for piece in self.pieces)
+        self._raw = [
+            piece.replace(MARKER, " ").encode("utf-8", "replace")
+            if byte is None
+            else bytes([int(byte[1], 16)])
+            for piece, byte in zip(self.pieces, bytes_of, strict=True)
+        ]
+        self._raw[: len(SPECIAL)] = [b""] * len(SPECIAL)
+
+    @cached_property
+    def _processor(self) -> Any:
+        """Made when it is first used: who only writes this language does not need it."""
+        try:
+            from sentencepiece import SentencePieceProcessor
+        except ImportError as error:
+            raise ValueError(
+                'this model\'s vocabulary needs a package: pip install "simultan[hf]"'
+            ) from error
+        try:
+            return SentencePieceProcessor(model_proto=self.model)
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(f"a vocabulary that SentencePiece cannot read ({error})") from error
+
+    @property
+    def is_subword(self) -> bool:
+        return True
+
+    def save(self, path: str | Path) -> None:
+        table = {
+            "kind": "sentencepiece",
+            "pieces": self.pieces,
+            "model": base64.b64encode(self.model).decode("ascii"),
+        }
+        text = json.dumps(table, ensure_ascii=False, separators=(",", ":"))
+        Path(path).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, table: Mapping[str, Any]) -> SentencePieces:
+        """From what save() wrote."""
+        return cls(table["pieces"], base64.b64decode(table["model"], validate=True))
+
+    def encode_word(self, word: str) -> list[int]:
+        if not word.isascii():  # half a surrogate pair cannot be written as UTF-8
+            word = word.encode("utf-8", "replace").decode("utf-8")
+        pieces = self._processor.encode(word, out_type=str)
+        return [max(self._ids.get(piece, UNK), UNK) for piece in pieces]
+
+    def sample_word(self, word: str, dropout: float, random: random.Random) -> list[int]:
+        if dropout > 0:
+            raise ValueError("BPE-dropout is not for a vocabulary of SentencePiece")
+        return self.encode_word(word)
+
+    def ends_word(self, id: int) -> bool:
+        return False
+
+    def begins_word(self, id: int) -> bool:
+        return self._begins[id]
+
+    def decode_word(self, ids: Iterable[int]) -> str:
+        raw = b"".join(self._raw[id] for id in ids)
+        text = "".join(raw.decode("utf-8", "replace").split())
+        return "".join(letter for letter in text if letter.isprintable())
+
+    def _groups(self, ids: Iterable[int]) -> Iterator[list[int]]:
+        group: list[int] = []
+        for id in ids:
+            if id in (PAD, BOS, EOS):
+                continue
+            if group and self._begins[id]:
+                yield group
+                group = []
+            group.append(id)
+        if group:
+            yield group
