@@ -180,6 +180,7 @@ def test_it_learns_a_language_whose_sentences_begin_with_the_same_word(
     while (word := finder.take(queue, True)) is not None:
         found.append(word.ends)
     assert found == [False, False, False, True, False, False]
+    codec.save(tmp_path)
     save_ends(network, tmp_path)
     again = load_ends(tmp_path, len(vocabulary))
     assert again is not None
@@ -191,6 +192,7 @@ def test_a_folder_without_ends_has_none(tmp_path: Path) -> None:
 
 
 def test_ends_of_another_vocabulary_are_refused(tmp_path: Path) -> None:
+    CODEC.save(tmp_path)
     save_ends(EndNetwork(7, 2, 3), tmp_path)
     with pytest.raises(ValueError, match="made for 7 pieces, not for 5"):
         load_ends(tmp_path, 5)

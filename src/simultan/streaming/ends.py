@@ -9,6 +9,7 @@ folder holds the network; `simultan ends` trains it.
 from __future__ import annotations
 
 import json
+import shutil
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,7 +55,9 @@ def save_ends(network: EndNetwork, folder: str | Path) -> None:
         "hidden": network.recurrent.hidden_size,
     }
     weights = {name: value.half().contiguous() for name, value in network.state_dict().items()}
-    save_file(weights, Path(folder) / ENDS, {"sizes": json.dumps(sizes)})
+    path = Path(folder) / ENDS
+    save_file(weights, path, {"sizes": json.dumps(sizes)})
+    shutil.copymode(Path(folder) / "pipeline.json", path)  # safetensors writes it for us alone
 
 
 def load_ends(folder: str | Path, vocabulary: int) -> EndNetwork | None:
