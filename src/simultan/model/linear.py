@@ -204,7 +204,7 @@ class Int8:
         else:
             rows = torch.cat([rows.view(-1, self.inputs), self.range])
             y = self.multiply(rows, self.packed, self.levels < 255)[:-1].view(*x.shape[:-1], -1)
-        return y.mul_(scales) if self.bias is None else torch.addcmul(self.bias, y, scales)
+        return y.mul_(scales) if self.bias is None else torch.addcmul(self.bias, y, scales, out=y)
 
 
 @cache
