@@ -108,7 +108,7 @@ def test_words_are_the_servers_words(page: Any) -> None:
 
 def test_words_are_joined_as_the_server_joins_them(page: Any) -> None:
     mixed = [*"我在", "GPU", "上", "跑", "very", "fast", "。"]
-    for words in (["ein", "Haus"], mixed, ["ที่", "นี่"]):
+    for words in (["ein", "Haus"], mixed, ["ที่", "นี่"], ["𠀀", "a"]):
         for language in ("de", "zh", "ja-JP", "th", "zhx"):
             wanted = join_words(words, language)
             assert call(page, "words.js", "joinWords", words, language) == wanted
