@@ -66,9 +66,7 @@ class Text(Protocol):
     """What a session needs to turn words into tokens and tokens into words; see Codec."""
 
     def split_source(self, text: str) -> list[str]: ...
-
     def encode_source_word(self, word: str) -> list[int]: ...
-
     def writer(self) -> WordWriter: ...
 
 
@@ -108,13 +106,10 @@ class Session:
         self.rows = [self._new_row() for _ in range(rows)]
         self.decider: HeadsDecide | AgentsDecide
         if not isinstance(model, TranslationModel):
-            default = load_agent(model.agent)
-            self.decider = AgentsDecide(model.backend(rows), self.rows, default)
+            self.decider = AgentsDecide(model.backend(rows), self.rows, load_agent(model.agent))
         elif model.policy.name == "offline":
-            own: Backend = (
-                Bidirectional(model, rows) if model.bidirectional else Incremental(model, rows)
-            )
-            self.decider = AgentsDecide(own, self.rows, Whole())
+            own: Callable[..., Backend] = Bidirectional if model.bidirectional else Incremental
+            self.decider = AgentsDecide(own(model, rows), self.rows, Whole())
         else:
             self.decider = HeadsDecide(model, self.rows)
         if self.endless:
