@@ -371,8 +371,7 @@ class Experiment:
         return self.options.results / "results" / f"{run.name}.json"
 
     def _is_awaited(self, run: PlannedRun) -> bool:
-        """Whether a run without a result needs this one's model, which is not here: then it is
-        trained again, and not measured."""
+        """Whether another run needs this one's model, which is gone: then it is only trained."""
         others = [other for other in self.chosen if other.needs == run.name]
         wanted = any(not self._result(o).exists() or self._is_awaited(o) for o in others)
         return wanted and not self._model(run.name).exists()
