@@ -46,7 +46,10 @@ NOT_RUN = {  # page: the beginning of commands, and why
     "reproduction.md": {"": "needs a GPU; tests/test_reproduce.py runs the plan with tiny models"},
     "serving.md": {"": "needs a network or runs until it is stopped; tests/server runs it"},
     "simuleval.md": {"simuleval": "needs an environment of its own; test_simuleval_agent.py"},
-    "streaming.md": {"simultan translate MODEL --show": "draws into a terminal; test_display.py"},
+    "streaming.md": {
+        "simultan translate MODEL --show": "draws into a terminal; test_display.py",
+        "simultan ends": "trains for half an hour; streaming/test_ends.py",
+    },
     "training.md": {"": "a form, no command: RECIPE.toml"},
 }
 PYTHON_RUN = {"captions.md", "maths.md", "policies.md", "streaming.md"}
