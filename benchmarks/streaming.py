@@ -15,7 +15,7 @@ Contestants take turns; figures are medians of the processor time of all their t
 one thread's: on an idle machine that is the time on the clock, on a busy one it still compares.
 The last lines are the ratios that decide. `agreement` counts the lines of a file that de-en
 translates otherwise, in words or delays, at 16 rows, at one row and word by word. `agents` is the
-cost of a target word under each agent over an offline model, on one row, beside that of the random
+cost of a target token under each agent over an offline model, on one row, beside that of the random
 model above whose heads decide; passes are those through the whole decoder.
 """
 
@@ -470,7 +470,7 @@ class Benchmark:
                 print(f"  {kind}: {differ} of {len(lines)} differ between 16 rows and {name}")
 
     def agents(self, folder: str, agents: Sequence[str]) -> None:
-        """Milliseconds and decoder passes a target word of each agent, on one row."""
+        """Milliseconds and decoder passes a target token of each agent, on one row."""
         assert self.text is not None, "--text FILE: lines to translate"
         lines = self.text.read_text(encoding="utf-8").splitlines()
         ours = load(folder)
@@ -480,17 +480,18 @@ class Benchmark:
         runs |= {agent: (ours, lines, Decoding.parse(agent)) for agent in agents}
         for name, (translator, sources, decoding) in runs.items():
             session = translator.session(decoding, segment=False)
-            words, begin = 0, time.process_time()
+            tokens: list[int] = []  # words are not counted: copied numbers cost nothing
+            session.on_token = lambda choice, tokens=tokens: tokens.append(choice.token)
+            begin = time.process_time()
             for source in sources:
                 session.reset()
                 session.push(source)
-                events = session.finish()
-                words += sum(len(e.text.split()) for e in events if isinstance(e, Write))
-            seconds = time.process_time() - begin
+                session.finish()
+            seconds, count = time.process_time() - begin, len(tokens)
             state = session.decider.backend.state  # type: ignore[union-attr]
             layers = translator.config.model.decoder_layers
-            self.note(f"{name}, one row", seconds / words * 1e3, "ms/word")
-            self.note(f"{name}, one row", state.evaluations / layers / words, "passes/word")
+            self.note(f"{name}, one row", seconds / count * 1e3, "ms/token")
+            self.note(f"{name}, one row", state.evaluations / layers / count, "passes/token")
 
     def stream(self) -> None:
         """A windowed model that never stops: cost of a word, memory and cache at both ends."""
