@@ -25,7 +25,7 @@ export function layerColour(layer, layers) {
 export class PathFigure {
   constructor(element, transcript, onTie) {
     Object.assign(this, { element, transcript, onTie });
-    this.svg = make("svg", { role: "img", "aria-label": "" });
+    this.svg = make("svg", { role: "img", "aria-label": this.describe() }); // before it is drawn, too
     element.append(this.svg);
     this.tie = null;
     new ResizeObserver(() => this.draw()).observe(element);

@@ -98,6 +98,8 @@ class ImitationRecipe:
 class TokenText:
     """Sentences whose words are spelled as their tokens: nothing is lost on the way to a model."""
 
+    target_language = ""  # of no language: its words are not joined as those of one
+
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
 
