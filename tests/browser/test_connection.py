@@ -182,9 +182,32 @@ def test_words_that_nobody_confirms_are_shown(open_page: Opener, translator: Tra
     expect_words(page, translation(translator))
 
 
+HELD = """window.held = [];
+const send = WebSocket.prototype.send;
+WebSocket.prototype.send = function (data) { held.push(() => send.call(this, data)); };
+window.release = () => {
+  WebSocket.prototype.send = send;
+  for (const go of held) go();
+};"""
+
+
+def test_a_refusal_does_not_take_the_keys_of_who_is_typing(
+    open_page: Opener, translator: Translator
+) -> None:
+    with Running(translator, token="secret") as locked:
+        page = open_page(url=locked.url, script=HELD)
+        type_text(page, "no")
+        page.evaluate("release()")
+        expect(page.get_by_label("Access token")).to_be_visible()
+        page.keyboard.type("w ")
+        expect_words(page, ["now"], "source")
+        page.close()
+
+
 def test_a_token_is_asked_for(open_page: Opener, translator: Translator) -> None:
     with Running(translator, token="secret") as locked:
         page = open_page(url=locked.url)
+        expect(page.get_by_label("Access token")).to_be_focused()
         type_text(page, "now the young dog sees ")
         expect(page.locator("#notice-text")).to_contain_text("asks for an access token")
         page.get_by_label("Access token").fill("guessed")

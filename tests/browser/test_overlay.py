@@ -41,8 +41,10 @@ def test_an_overlay_in_another_browser(
 ) -> None:
     with Running(translator, token="secret") as locked:
         page = open_page(url=locked.url, permissions=["clipboard-read", "clipboard-write"])
+        token = page.get_by_label("Access token")
+        expect(token).to_be_focused()  # from here on the page moves the focus no more
         type_text(page, "now ")
-        page.get_by_label("Access token").fill("secret")
+        token.fill("secret")
         page.keyboard.press("Enter")
         state(page, "live")
         page.click("#copy-overlay")

@@ -119,7 +119,9 @@ const stream = new Stream(new URL("ws", location.href).href.replace(/^http/, "ws
   onState(kind, detail) {
     const actions = { retry: () => stream.connect(), anew: clear };
     showState(kind, { ...detail, token: stream.token }, actions);
-    if (detail.code === "unauthorized") $("token").focus();
+    if (detail.code !== "unauthorized") return;
+    const typed = typing.text || transcript.words.length;
+    if (!typed || document.activeElement !== typing.input) $("token").focus(); // never amid a word
   },
 });
 
@@ -129,7 +131,6 @@ $("token-form").addEventListener("submit", (event) => {
   $("token").value = "";
   hideNotice("unauthorized");
   stream.connect();
-  $("typing").focus();
 });
 
 // --- what is said ---
