@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from simultan.data.codec import Codec
 from simultan.data.filters import Filters
 from simultan.data.index import END, Index, Split, keep, read_split, select
+from simultan.data.overlap import Overlap
 from simultan.data.shards import Pieces, write_side
 from simultan.data.sources import Progress, Skips, TextPair, language_of
-from simultan.data.speech import Speech
+from simultan.data.speech import LONGEST, Speech
 from simultan.data.text import Pipeline, PipelineName, normalise
 from simultan.data.vocabulary import EOS, SMALLEST_BPE, Vocabulary
 
@@ -79,10 +80,14 @@ def prepare(
         str, "Name the target language, if its file's name does not.", "<CODE>"
     ] = "",
     join: Annotated[
-        float, "Join this share of the pairs, two to four of one document.", "<SHARE>"
+        float, "Join this share of the pairs, two or more of one document.", "<SHARE>"
     ] = 0.0,
+    longest_run: Annotated[int, "Join at most this many pairs.", "<PAIRS>"] = LONGEST,
     asr: Annotated[
         float, "Take case, punctuation or both from this share of the sources.", "<SHARE>"
+    ] = 0.0,
+    spell_numbers: Annotated[
+        float, "Spell the numbers of this share of the sources, as they are spoken.", "<SHARE>"
     ] = 0.0,
     seed: Annotated[int, "Draw BPE-dropout, --join and --asr from this seed."] = 1,
     columns: Annotated[
@@ -96,6 +101,18 @@ def prepare(
         "<N>",
     ] = 0.0,
     deduplicate: Annotated[bool, "Leave out training pairs that were there before."] = False,
+    without: Annotated[
+        tuple[Path, ...],
+        "Leave out training pairs of which a side is a line of this evaluation text; can be"
+        " repeated.",
+        "<FILE>",
+    ] = (),
+    drop: Annotated[
+        str, "Leave out training pairs in which this regular expression is found.", "<REGEX>"
+    ] = "",
+    check_languages: Annotated[
+        bool, "Leave out training pairs that are not translated or in the other language."
+    ] = False,
     strict: Annotated[bool, "Stop at the first bad training pair."] = False,
     allow_undecodable: Annotated[
         bool, "Continue even if more than 5% of the pairs are not valid UTF-8."
@@ -108,7 +125,7 @@ def prepare(
 
     Training pairs with an empty side, invalid UTF-8 or more than max_length tokens are
     skipped, counted and reported; with `strict`, and always in valid and test, an empty side
-    or invalid UTF-8 is an error. `join` of the training pairs become runs of two to four pairs
+    or invalid UTF-8 is an error. `join` of the training pairs become runs of two or more pairs
     of one document, `asr` of the sources lose case or punctuation (see data/speech.py).
     """
     out = Path(out)
@@ -135,7 +152,10 @@ def prepare(
     languages = source_language or named[0], target_language or named[1]
     chosen = Pipeline(pipeline, *languages) if codec is None else codec.pipeline
     spoken = chosen.source_language, chosen.target_language
-    skips, speech, filters = Skips(strict), Speech(join, asr, seed), Filters(max_ratio, deduplicate)
+    skips = Skips(strict)
+    speech = Speech(join, asr, seed, longest_run, spell_numbers, spoken[0])
+    checked = spoken if check_languages else ("", "")
+    filters = Filters(max_ratio, deduplicate, Overlap(without), drop, checked)
     read = functools.partial(read_split, report=report, columns=columns, languages=spoken)
     splits = {"train": read(train, skips, speech=speech, filters=filters)}
     if not allow_undecodable:
@@ -198,6 +218,11 @@ def prepare(
         "asr": asr,
         "max_ratio": max_ratio,
         "deduplicate": deduplicate,
+        "longest_run": longest_run,
+        "spell_numbers": spell_numbers,
+        "without": [f"{path.parent.name}/{path.name}" for path in without],
+        "drop": drop,
+        "check_languages": check_languages,
         "seed": seed,
     }
     skipped = {
@@ -287,7 +312,7 @@ def _ranges(split: Split, kept: NDArray[Any], train: Sequence[TextPair]) -> list
     for pair, (_, numbers) in zip(train, split.places, strict=True):
         count = int(kept[begin : begin + len(numbers)].sum())
         begin += len(numbers)
-        names = {"source": pair.source.name, "target": pair.target.name}
+        names = {"source": pair.source.name, "target": pair.target.name, "tag": pair.tag}
         result.append({**names, "pairs": count, "weight": pair.weight})
     return result
 

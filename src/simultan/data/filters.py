@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from simultan.data.languages import is_in_other_language, row
+from simultan.data.overlap import Overlap
 from simultan.data.sources import Skips, TextPair
 
 LOOKED_AT = 1_000_000  # pairs among which repetitions are counted if they are not left out
@@ -17,6 +19,7 @@ FEW_PAIRS = 200  # fewer say nothing about a text
 LEAST_CORRELATION = 0.3  # of the lengths of the two sides; translations have 0.7 and more
 LEAST_SPREAD = 0.1  # of the logarithm of lengths: lines of one length have no correlation
 LEAST_NUMBERS = 0.3  # share of the sources' numbers that stand in their targets, too
+LONGEST_COPY = 3  # words: a longer line that is the same on both sides was not translated
 _NUMBER = re.compile(r"\d\d+")
 
 Pairs = Iterable[tuple[int, str, str]]
@@ -65,6 +68,9 @@ class Filters:
 
     max_ratio: float = 0.0  # of the words of the longer side to those of the shorter; 0: any
     deduplicate: bool = False
+    without: Overlap = field(default_factory=Overlap)  # evaluation text
+    drop: str = ""  # a regular expression: pairs are left out where it is found on a side
+    languages: tuple[str, str] = ("", "")  # each side must look like its own; empty: any
     notes: list[str] = field(default_factory=list)
     _seen: set[int] = field(default_factory=set)
     _looked: int = 0
@@ -73,23 +79,49 @@ class Filters:
     def __post_init__(self) -> None:
         if self.max_ratio and self.max_ratio < 1:
             raise ValueError(f"--max-ratio {self.max_ratio}: at least 1, or 0 for any")
+        try:
+            self._pattern = re.compile(self.drop)
+        except re.error as error:
+            raise ValueError(f"--drop {self.drop!r}: no regular expression ({error})") from error
+        for language in self.languages if any(self.languages) else ():
+            if not row(language).frequent:
+                raise ValueError(
+                    f"--check-languages: the frequent words of {language!r} are not known; they"
+                    " stand in simultan/data/languages.py"
+                )
 
     def apply(self, pairs: Pairs, pair: TextPair, skips: Skips) -> Iterator[tuple[int, str, str]]:
         """The pairs of one text that are kept; the others are counted in `skips`."""
         suspicion = Suspicion()
         for number, source, target in pairs:
             suspicion.look(source, target)
-            if self._is_repeated(source, target) and self.deduplicate:
-                skips.add("repeated", pair.source, number)
-                continue
-            lengths = sorted((len(source.split()), len(target.split())))
-            if self.max_ratio and lengths[1] > self.max_ratio * lengths[0]:
-                reason = f"one side more than {self.max_ratio:g} times as long"
+            if reason := self._reason(source, target):
                 skips.add(reason, pair.source, number)
                 continue
             yield number, source, target
         if note := suspicion.note(pair):
             self.notes.append(note)
+
+    def _reason(self, source: str, target: str) -> str:
+        """Why a pair is left out; nothing if it is not."""
+        if self._is_repeated(source, target) and self.deduplicate:
+            return "repeated"
+        if self.without and (name := self.without.find(source, target)):
+            return f"stands in {name}"
+        if self.drop and (self._pattern.search(source) or self._pattern.search(target)):
+            return f"{self.drop} found"
+        lengths = sorted((len(source.split()), len(target.split())))
+        if self.max_ratio and lengths[1] > self.max_ratio * lengths[0]:
+            return f"one side more than {self.max_ratio:g} times as long"
+        return self._check_languages(source, target) if self.languages[0] else ""
+
+    def _check_languages(self, source: str, target: str) -> str:
+        if source == target and len(source.split()) > LONGEST_COPY:
+            return "not translated"
+        own, other = self.languages
+        if is_in_other_language(source, own, other) or is_in_other_language(target, other, own):
+            return "in the other language"
+        return ""
 
     def _is_repeated(self, source: str, target: str) -> bool:
         if not self.deduplicate and self._looked >= LOOKED_AT:

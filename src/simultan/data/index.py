@@ -76,7 +76,7 @@ def read_split(
         if filters is not None:
             read = filters.apply(read, pair, skips)
         for number, source, target in speech.change(read, place, read_documents(pair)):
-            split.source.add(source)
+            split.source.add(f"{pair.tag} {source}" if pair.tag else source)
             split.target.add(target)
             numbers.append(number)
             if keep_text:

@@ -27,6 +27,7 @@ class Language:
     decimal: str = "."  # between whole numbers and tenths
     spaced: bool = True  # white space parts words; if not, every character is one
     bleu: str = "13a"  # sacrebleu's tokeniser
+    frequent: str = ""  # words that tell it from other languages
 
 
 LANGUAGES: dict[str, Language] = {
@@ -44,6 +45,8 @@ LANGUAGES: dict[str, Language] = {
         "und aber oder denn sondern dass weil wenn als ob obwohl damit bevor nachdem während bis"
         " der die das mit ohne für von aus nach bei zu in im auf an am über unter zwischen durch",
         decimal=",",
+        frequent="der die das den dem und ist nicht ein eine einen zu von mit auf für sich auch wir"
+        " ich sie es dass wird sind hat haben werden kann oder wenn bei aus als wie",
     ),
     "en": Language(
         "Mr Mrs Ms Mx Dr Prof St Rev Hon Gen Col Capt Lt Sgt Gov Sen Rep Jr Sr vs etc Nos vol"
@@ -54,6 +57,8 @@ LANGUAGES: dict[str, Language] = {
         " by to about between through",
         numerals="zero one two three four five six seven eight nine ten eleven twelve first second"
         " third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth",
+        frequent="the of and to a is that it for on was are be this with as by not we you i have"
+        " has will can from or they if your",
     ),
     "es": Language("Sr Sra Srta Dr Dra Ud Uds pág págs núm art etc aprox ej", decimal=","),
     "fi": Language("esim jne ns mm n klo nk ks ym yms prof tri", "”’»", True, decimal=","),
@@ -118,3 +123,19 @@ def ends_sentence(word: str, language: str = "") -> bool:
     if stem.isdecimal():
         return len(stem) > 2 or not (row(language).ordinals or not language)
     return not (stem in abbreviations or _INITIALS.fullmatch(stem))
+
+
+@lru_cache(maxsize=64)
+def _frequent(language: str) -> frozenset[str]:
+    return frozenset(row(language).frequent.split())
+
+
+def is_in_other_language(text: str, language: str, other: str) -> bool:
+    """Whether a text that should be in one language has more frequent words of the other one.
+
+    At least two of them: names, titles and code say nothing.
+    """
+    own, foreign = _frequent(language), _frequent(other)
+    words = [word.strip(".,;:!?()\"'„“”").lower() for word in text.split()]
+    count = sum(word in foreign for word in words)
+    return count >= 2 and count > sum(word in own for word in words)

@@ -89,11 +89,12 @@ def gather_pairs(
     progress: Progress | None = None,
     documents: Sequence[str] = (),
     document_columns: int = 0,
+    tags: Sequence[str] = (),
 ) -> tuple[list[TextPair], TextPair | None, TextPair | None]:
     """The text that a user has named: a named corpus (from folders, or downloaded), files, or both.
 
     Files add to a named corpus's training text; its valid and test sets give way to files.
-    `documents` has a file for each training text, or "-" where there is none.
+    `documents` has a file and `tags` a word for each training text, or "-" where there is none.
     """
     given = match_sides(sources, targets)
     held: list[TextPair | None] = [None, None]
@@ -128,6 +129,16 @@ def gather_pairs(
             replace(pair, documents=file, document_columns=document_columns)
             for pair, file in zip(train, files, strict=True)
         ]
+    if tags:
+        if len(tags) != len(train):
+            raise ValueError(
+                f"{len(tags)} --tag for {len(train)} training texts: one for each, - for a text"
+                " without"
+            )
+        if odd := next((tag for tag in tags if len(tag.split()) != 1), None):
+            raise ValueError(f"--tag {odd!r}: a tag is one word")
+        words = ["" if tag == "-" else tag for tag in tags]
+        train = [replace(pair, tag=tag) for pair, tag in zip(train, words, strict=True)]
     return train, held[0], held[1]
 
 

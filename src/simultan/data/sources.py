@@ -29,6 +29,7 @@ class TextPair:
     lines: frozenset[int] = frozenset()  # the line counts that are right; empty: any
     documents: Path | None = None  # a file whose line n names the document of line n
     document_columns: int = 0  # of its tab-separated columns, those that name it; 0: all
+    tag: str = ""  # a word before every source: a model learns to tell synthetic text by it
 
 
 @dataclass

@@ -1,13 +1,14 @@
 """Text as speech recognition gives it: sentences without end, case or punctuation.
 
-A share of the training pairs becomes runs of two to four consecutive pairs of one document; a
-share of the sources is lower-cased, loses its punctuation, or both, a third each. The target
-stays as it is: the model learns to write proper text from either.
+A share of the training pairs becomes runs of two or more consecutive pairs of one document; a
+share of the sources has its numbers spelled, and a share is lower-cased, loses its punctuation, or
+both, a third each. The target stays as it is: the model learns to write proper text from either.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import unicodedata
 from array import array
 from collections.abc import Iterable, Iterator
@@ -15,12 +16,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from simultan.data.sources import Lines, TextPair
+from simultan.data.spoken import speller
 
 Pairs = Iterable[tuple[int, str, str]]  # line number, source, target
-RUN = 2, 4  # how many pairs are joined
+SHORTEST, LONGEST = 2, 4  # how many pairs are joined
 KINDS = "lower_cased", "unpunctuated", "both"  # what becomes of a source
-COUNTED = "runs", "pairs_in_runs", *KINDS
+COUNTED = "runs", "pairs_in_runs", "spelled", *KINDS
 LONGEST_RUN = 120  # words on a side; a run ends before it gets longer
+_DIGIT = re.compile("[0-9]")
 _KEPT = frozenset("%&@#§°+=€$£/\\^~|<>*")  # these are spoken
 
 
@@ -50,22 +53,30 @@ class Speech:
     join: float = 0.0  # share of the pairs that are joined with their neighbours
     recognised: float = 0.0  # share of the sources (of runs, after joining) that are changed
     seed: int = 1
+    longest: int = LONGEST  # pairs in a run
+    spelled: float = 0.0  # share of the sources with numbers in which these are spelled
+    language: str = ""  # of the source
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
 
     def __post_init__(self) -> None:
         if not 0 <= self.join <= 1 or not 0 <= self.recognised <= 1:
             raise ValueError("the shares of --join and --asr lie in [0, 1]")
+        if not 0 <= self.spelled <= 1:
+            raise ValueError("the share of --spell-numbers lies in [0, 1]")
+        if self.longest < SHORTEST:
+            raise ValueError(f"--longest-run {self.longest}: at least {SHORTEST} pairs")
+        self._spell = speller(self.language) if self.spelled else None
 
     def change(self, pairs: Pairs, number: int, documents: array[int] | None) -> Pairs:
         """The pairs of the text of this number, joined and changed as the seed says."""
-        if not self.join and not self.recognised:
+        if not self.join and not self.recognised and not self.spelled:
             return pairs
         chance = random.Random(f"{self.seed}/{number}")
         return self._recognise(self._join(pairs, documents, chance), chance)
 
     def _join(self, pairs: Pairs, documents: array[int] | None, chance: random.Random) -> Pairs:
         # a run of n pairs begins with probability q: of q n + 1 - q pairs, q n are in runs
-        mean = sum(RUN) / 2
+        mean = (SHORTEST + self.longest) / 2
         begins = self.join / (mean - self.join * (mean - 1))
         run: list[tuple[int, str, str]] = []
         wanted = 1
@@ -74,7 +85,7 @@ class Speech:
                 yield self._joined(run)
                 run = []
             if not run:
-                wanted = chance.randint(*RUN) if chance.random() < begins else 1
+                wanted = chance.randint(SHORTEST, self.longest) if chance.random() < begins else 1
             run.append(pair)
         if run:
             yield self._joined(run)
@@ -88,6 +99,11 @@ class Speech:
 
     def _recognise(self, pairs: Pairs, chance: random.Random) -> Iterator[tuple[int, str, str]]:
         for number, source, target in pairs:
+            has_number = _DIGIT.search(source) is not None
+            if self._spell is not None and has_number and chance.random() < self.spelled:
+                said = self._spell(source)
+                self.counts["spelled"] += said != source
+                source = said
             if chance.random() < self.recognised:
                 kind = chance.randrange(len(KINDS))
                 changed = as_recognised(source, lower=kind != 1, bare=kind != 0)

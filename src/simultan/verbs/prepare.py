@@ -51,6 +51,12 @@ def prepare(
     document_columns: Annotated[
         int, "Name a document by the first columns of that file; 0 takes all."
     ] = 0,
+    tag: Annotated[
+        tuple[str, ...],
+        "Put this word before every source of a text, such as back-translated ones; give one for"
+        " each text, - for none.",
+        "<WORD>",
+    ] = (),
     valid_source: Annotated[Path | None, "Read validation text."] = None,
     valid_target: Annotated[Path | None, "Read its translation."] = None,
     test_source: Annotated[Path | None, "Read test text."] = None,
@@ -81,7 +87,7 @@ def prepare(
         valid, test = (valid_source, valid_target), (test_source, test_target)
         parts = gather_pairs(
             corpus, folders, source, target, valid, test, weight, cache, show,
-            documents, document_columns,
+            documents, document_columns, tag,
         )  # fmt: skip
         codec = None if like is None else Codec.load(like)
         prepared = corpora.prepare(out, *parts, codec=codec, progress=show, **options)
@@ -111,6 +117,8 @@ def _show(prepared: Prepared) -> None:
     speech = prepared.speech
     if speech["runs"]:
         console.print(f"joined: {speech['pairs_in_runs']:,} pairs into {speech['runs']:,}")
+    if speech["spelled"]:
+        console.print(f"with numbers as they are spoken: {speech['spelled']:,} sources")
     changed = [speech[kind] for kind in ("lower_cased", "unpunctuated", "both")]
     if any(changed):
         few, bare, both = changed
