@@ -257,11 +257,12 @@ class Experiment:
             self._fail(run, error)
             return
         record.write(self._result(run), result)
-        line = record.line(result, self.options.command)
+        quality = self.plan.quality
+        line = record.line(result, self.options.command, quality)
         with self.lock:
-            record.append_log(self.options.results / "RUNS.md", line)
+            record.append_log(self.options.results / "RUNS.md", line, self.plan.valid, quality)
             self.summary.done.append(run.name)
-        self.say(f"{run.name}: {record.headline(result)}")
+        self.say(f"{run.name}: {record.headline(result, quality)}")
         shutil.rmtree(RunFolder(self.options.out / "runs" / run.name).checkpoints, True)
         shutil.rmtree(self.options.out / "measured" / run.name, True)
 
@@ -353,10 +354,9 @@ class Experiment:
                 futures.append(self.workers.submit(part, self._measures_on()))
         for future in futures:
             future.result()
-        tokenized = self.plan.corpora[run.corpus].tokenized
-        scores = {
-            name: self.workers.submit(Score(logs, tokenized), "cpu") for name, logs in sets.items()
-        }
+        kind = self.plan.corpora[run.corpus]
+        works = {name: Score(logs, kind.tokenized, kind.subwords) for name, logs in sets.items()}
+        scores = {name: self.workers.submit(work, "cpu") for name, work in works.items()}
         return {name: future.result() for name, future in scores.items()}
 
     def _measures_on(self) -> str:

@@ -27,7 +27,15 @@ from simultan.evaluation.scoring import Scoring
 from simultan.streaming.decoding import Decoding
 from simultan.train.validation import teacher_forced
 
-__all__ = ["Losses", "Measured", "Score", "Share", "write_predictions"]
+__all__ = [
+    "Losses",
+    "Measured",
+    "Score",
+    "Share",
+    "all_scores",
+    "read_predictions",
+    "write_predictions",
+]
 
 LEFT_OUT = {"system", "words_per_second", "al_ca", "chrf_signature"}
 LEFT_OUT |= {"seconds_per_source_word", "seconds_per_target_word"}  # of a machine doing more
@@ -81,13 +89,39 @@ class Score:
 
     logs: tuple[Path, ...]
     tokenized: bool = True
+    subwords: bool = False  # latency in subwords, too
 
     def __call__(self, device: str) -> Measured:
         instances = [instance for log in self.logs for instance in read_log(log)]
         instances.sort(key=lambda instance: instance.index)
-        scores = score(instances, Scoring(tokenized=self.tokenized)).flat()
-        kept = {key: value for key, value in scores.items() if key not in LEFT_OUT}
-        return Measured(kept, _packed(instances), head_habits(instances))
+        scores = all_scores(instances, self.tokenized, self.subwords)
+        return Measured(scores, _packed(instances, self.subwords), head_habits(instances))
+
+
+def all_scores(
+    instances: Sequence[Instance], tokenized: bool, subwords: bool
+) -> dict[str, float | str | None]:
+    """What a result keeps of a set: al is AL in words, al_subwords the same in subwords."""
+    flat = score(instances, Scoring(tokenized=tokenized)).flat()
+    kept = {key: value for key, value in flat.items() if key not in LEFT_OUT}
+    if subwords:
+        latencies = score(instances, Scoring(tokenized=tokenized, latency_unit="subwords")).latency
+        kept |= {f"{name}_subwords": value for name, value in latencies.items()}
+    return kept
+
+
+def read_predictions(path: Path) -> list[Instance]:
+    """What write_predictions wrote: the counts of subwords stand for their texts."""
+    counts = {}
+    for line in read_lines(path):
+        table = json.loads(line)
+        counts[table["index"]] = table.get("source_subwords")
+    return [
+        instance
+        if counts[instance.index] is None
+        else dataclasses.replace(instance, source_tokens=[""] * counts[instance.index])
+        for instance in read_log(path)
+    ]
 
 
 @dataclass(frozen=True)
@@ -130,7 +164,9 @@ def head_habits(instances: Sequence[Instance]) -> dict[str, list[list[float]]]:
 def write_predictions(path: Path, packed: bytes) -> None:
     """Write what a Score packed: a log that `simultan score` reads, without text of the corpus.
 
-    `spans`: for each target token, the distance between the first and the last head.
+    `spans`: for each target token, the distance between the first and the last head;
+    `token_delays`, `source_subwords` and `reference_tokens`, where latency counts subwords, are
+    delays and lengths in them.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
@@ -138,13 +174,17 @@ def write_predictions(path: Path, packed: bytes) -> None:
     part.replace(path)
 
 
-def _packed(instances: Sequence[Instance]) -> bytes:
+def _packed(instances: Sequence[Instance], subwords: bool) -> bytes:
     def line(instance: Instance) -> str:
         table: dict[str, Any] = {
             "index": instance.index,
             "prediction": instance.prediction,
             "delays": instance.delays,
         }
+        if subwords:
+            table["token_delays"] = instance.token_delays
+            table["source_subwords"] = len(instance.source_tokens or ())
+            table["reference_tokens"] = instance.reference_tokens
         if instance.token_heads:
             positions = torch.tensor(instance.token_heads).flatten(1)  # [T, L H]
             table["spans"] = (positions.amax(1) - positions.amin(1)).tolist()

@@ -1,8 +1,9 @@
 """The plan of an experiment: which runs, from which recipe and start, measured at which points.
 
-A plan is a TOML file. `[corpora.NAME]` says what to prepare, `[groups.NAME]` what runs have in
-common, `[[runs]]` adds to its group; `matrix` makes one run of every combination of its values
-and puts them where {key} stands; `seeds` makes one run of every seed.
+A plan is a TOML file. `set` above all tables changes every recipe, `[corpora.NAME]` says what to
+prepare, `[groups.NAME]` what runs have in common, `[[runs]]` adds to its group; `matrix` makes one
+run of every combination of its values and puts them where {key} stands; `seeds` makes one run of
+every seed.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class CorpusPlan:
     folder: str
     named: str = ""
     tokenized: bool = True  # its text is in tokens: BLEU must not split it again
+    subwords: bool = False  # latency is counted in subwords, too
     prepare: Mapping[str, Any] = field(default_factory=dict)  # arguments of data.corpus.prepare
 
 
@@ -110,6 +112,13 @@ class Plan:
     corpora: Mapping[str, CorpusPlan]
     groups: Mapping[str, Group]
     runs: tuple[PlannedRun, ...]
+    valid: str = "valid"  # what the validation set is called
+    test: str = "test"
+    quality: str = "bleu_lowercased"  # the score that systems are compared by
+
+    @property
+    def counts_subwords(self) -> bool:
+        return any(corpus.subwords for corpus in self.corpora.values())
 
     def select(self, only: Sequence[str] = ()) -> list[PlannedRun]:
         """The runs of these names or groups or parts ("part1"), in this order, then the plan's."""
@@ -185,7 +194,8 @@ def _plan(path: Path, table: Mapping[str, Any]) -> Plan:
         if group not in groups:
             raise ConfigError(f"run {entry.get('name')!r}: there is no [groups.{group}]")
         rest = {k: v for k, v in shared[group].items() if k not in group_keys | {"deviations"}}
-        merged = {**rest, **entry, "set": [*rest.get("set", ()), *entry.get("set", ())]}
+        settings = [*table.get("set", ()), *rest.get("set", ()), *entry.get("set", ())]
+        merged = {**rest, **entry, "set": settings}
         runs += _expand(merged, groups[group], path.parent)
     seen: dict[str, PlannedRun] = {}
     for run in runs:
@@ -198,9 +208,9 @@ def _plan(path: Path, table: Mapping[str, Any]) -> Plan:
         stage = seen[run.init_from].stage + 1 if run.init_from else 0
         seen[run.name] = dataclasses.replace(run, stage=stage)
     corpora = {name: CorpusPlan(**corpus) for name, corpus in table["corpora"].items()}
-    return Plan(
-        table.get("name", path.parent.name), path.parent, corpora, groups, tuple(seen.values())
-    )
+    names = {key: table[key] for key in ("valid", "test", "quality") if key in table}
+    name = table.get("name", path.parent.name)
+    return Plan(name, path.parent, corpora, groups, tuple(seen.values()), **names)
 
 
 def _expand(entry: Mapping[str, Any], group: Group, folder: Path) -> Iterator[PlannedRun]:

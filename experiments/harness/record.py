@@ -26,11 +26,12 @@ __all__ = [
 ]
 
 LOG = (
-    "# Runs\n\nOne line for each run, appended by `python -m experiments.harness`: lower-cased BLEU"
-    " at AL on the validation set (tst2012), point by point.\n\n"
-    "| run | revision | updates | seconds | on | BLEU at AL, tst2012 | command |\n"
+    "# Runs\n\nOne line for each run, appended by `python -m experiments.harness`: {quality}"
+    " at AL on the validation set ({valid}), point by point.\n\n"
+    "| run | revision | updates | seconds | on | BLEU at AL, {valid} | command |\n"
     "|---|---|---|---|---|---|---|\n"
 )
+QUALITIES = {"bleu": "BLEU", "bleu_lowercased": "lower-cased BLEU"}
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -83,27 +84,28 @@ def revision(folder: Path) -> str:
     return head + ("+" if head and git("status", "--porcelain", "-uno", "--", "src") else "")
 
 
-def headline(result: Mapping[str, Any]) -> str:
+def headline(result: Mapping[str, Any], quality: str) -> str:
     """The points of a result in few words."""
     parts = []
     for point in result["points"]:
         scores = point["valid"]  # decisions are taken from this line: not those of the test set
         al = "-" if scores["al"] is None else f"{scores['al']:.2f}"
         name = f"{point['point']}: " if point["point"] else ""
-        parts.append(f"{name}{scores['bleu_lowercased']:.2f} at {al}")
+        parts.append(f"{name}{scores[quality]:.2f} at {al}")
     return "; ".join(parts)
 
 
-def line(result: Mapping[str, Any], command: str) -> str:
+def line(result: Mapping[str, Any], command: str, quality: str) -> str:
     device = result["machine"].get("device", "")
     return (
         f"| {result['name']} | {result['revision']} | {result['updates']} |"
-        f" {result['train_seconds']:.0f} | {device} | {headline(result)} | `{command}` |\n"
+        f" {result['train_seconds']:.0f} | {device} | {headline(result, quality)} | `{command}` |\n"
     )
 
 
-def append_log(path: Path, text: str) -> None:
+def append_log(path: Path, text: str, valid: str, quality: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = not path.exists()
     with path.open("a", encoding="utf-8") as file:
-        file.write((LOG if fresh else "") + text)
+        head = LOG.format(valid=valid, quality=QUALITIES[quality])
+        file.write((head if fresh else "") + text)

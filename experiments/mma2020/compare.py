@@ -6,18 +6,16 @@ The same resampled sentences score both systems of a pair, 2,000 times; lower-ca
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
-import numpy as np
-from sacrebleu.metrics import BLEU
-
-from simultan.data.sources import read_lines
-from simultan.evaluation.instances import read_log
-
 HERE = Path(__file__).resolve().parent
-DRAWS = 2_000
+sys.path.insert(0, str(HERE.parents[1]))
+
+from sacrebleu.metrics import BLEU  # noqa: E402
+
+from experiments.harness.compare import compare, find_text  # noqa: E402
+
 HEADS = "many deciding heads against one, both Transformers"
 TRANSFORMER = "one deciding head: Transformer against RNN"
 PAIRS = [  # what is claimed, one, other
@@ -93,39 +91,9 @@ PAIRS = [  # what is claimed, one, other
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
-    names = [f"{split}.vi{end}" for split in ("test", "tst2013") for end in ("", ".xz", ".gz")]
-    references = list(read_lines(next(folder / n for n in names if (folder / n).exists())))
+    references = find_text(Path(sys.argv[1]), ("test.vi", "tst2013.vi"))
     bleu = BLEU(lowercase=True, tokenize="none", force=True)
-    random = np.random.default_rng(1)
-    draws = random.integers(len(references), size=(DRAWS, len(references)))
-    counts = np.stack([np.bincount(draw, minlength=len(references)) for draw in draws])
-    scores: dict[str, tuple[float, np.ndarray]] = {}
-
-    def measured(name: str) -> tuple[float, np.ndarray]:
-        if name not in scores:
-            log = read_log(HERE / "predictions" / f"{name}.jsonl.xz")
-            table = np.array(
-                bleu._extract_corpus_statistics([i.prediction for i in log], [references])
-            )
-            whole = bleu._compute_score_from_stats(table.sum(0).tolist()).score
-            drawn = [
-                bleu._compute_score_from_stats([int(x) for x in row]).score
-                for row in counts @ table
-            ]
-            scores[name] = whole, np.array(drawn)
-        return scores[name]
-
-    found = []
-    for claim, one, other in PAIRS:
-        (first, many), (second, others) = measured(one), measured(other)
-        low, high = np.percentile(many - others, [2.5, 97.5])
-        found.append(
-            {"claim": claim, "one": one, "other": other, "difference": round(first - second, 3),
-             "low": round(float(low), 3), "high": round(float(high), 3)}
-        )  # fmt: skip
-        print(f"{one:36} {other:36} {first - second:+.2f} [{low:+.2f}, {high:+.2f}]")
-    (HERE / "comparisons.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    compare(HERE, PAIRS, references, bleu)
 
 
 if __name__ == "__main__":
