@@ -1,0 +1,266 @@
+"""From the texts of texts.toml to what the stages of the second edition read.
+
+    python recipes/de-en/prepare.py pairs $DATA --out work/de-en/pairs
+    python recipes/de-en/prepare.py pairs $DATA --out work/de-en/speech --like work/de-en/pairs \
+        --made work/made --speech
+    python recipes/de-en/prepare.py swap work/de-en/pairs --out work/de-en/swapped
+    python recipes/de-en/prepare.py mono $DATA --out work/de-en/mono
+
+pairs: shards of the parallel text. --speech joins sentences, takes case and punctuation away and
+speaks numbers, for the models that stream. --made names what models wrote: NAME.back.de (English
+translated back) and NAME.forward.en (German translated by the teacher), plain or .xz.
+swap: the same shards with the sides exchanged, for the model that translates back.
+mono: the text that models are to translate, without evaluation lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import os
+import shutil
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from compose import compose
+
+from simultan.data.codec import Codec
+from simultan.data.corpus import Prepared, prepare
+from simultan.data.overlap import Overlap
+from simultan.data.sources import TextPair, read_lines
+from simultan.data.text import Pipeline, normalise
+from simultan.data.vocabulary import Vocabulary
+
+TEXTS = Path(__file__).with_name("texts.toml")
+SENTENCES = TEXTS.with_name("sentences.json")
+COMPOSED = 20_000  # pairs of compose.py
+FORWARD = 0.7  # share of a text's weight that its translation by the teacher gets
+GERMAN = 1.5  # its words count more for the vocabulary: compounds need more pieces
+LONGEST_MONO = 100  # words; longer lines are lists
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What texts.toml says, and where the text is."""
+
+    data: Path
+    table: dict[str, Any]
+
+    @classmethod
+    def read(cls, data: Path, path: Path = TEXTS) -> Sources:
+        return cls(data, tomllib.loads(path.read_text(encoding="utf-8")))
+
+    def evaluation(self) -> list[Path]:
+        """Every file of which no line may be trained on."""
+        sets = self.table["evaluation"]
+        names = [sets["valid"], sets["test"], *sets["others"]]
+        return [self.data / f"{name}.{side}.xz" for name in names for side in ("de", "en")]
+
+    def write_sentences(self, path: Path) -> Path:
+        """The project's own sentences, whose translations people judge: not trained on either."""
+        entries = json.loads(SENTENCES.read_text(encoding="utf-8"))
+        lines = [entry[key] + "\n" for key in ("source", "meaning") for entry in entries]
+        path.write_text("".join(lines), encoding="utf-8")
+        return path
+
+    def held_out(self, name: str) -> TextPair:
+        stem = self.table["evaluation"][name]
+        return TextPair(self.data / f"{stem}.de.xz", self.data / f"{stem}.en.xz")
+
+    def parallel(self, compare: bool = False) -> dict[str, TextPair]:
+        """The texts of the box; compare: all of them."""
+        found = {}
+        for text in self.table["text"]:
+            if text["use"] != "box" and not compare:
+                continue
+            folder = self.data / text["folder"]
+            documents = folder / text["documents"] if "documents" in text else None
+            sides = folder / "train.de.xz", folder / "train.en.xz"
+            found[text["name"]] = TextPair(
+                *sides, weight=text["weight"], documents=documents, document_columns=2
+            )
+        return found
+
+    def mono(self, language: str) -> dict[str, tuple[Path, float]]:
+        """Text of one language alone, with its weight."""
+        return {
+            mono["name"]: (self.data / mono["file"], mono["weight"])
+            for mono in self.table["mono"]
+            if f".{language}." in mono["file"]
+        }
+
+
+def with_made(
+    sources: Sources, pairs: dict[str, TextPair], made: Path, mono: Path
+) -> list[TextPair]:
+    """Parallel text, and beside it what models wrote."""
+    result = []
+    for name, pair in pairs.items():
+        forward = _written(made / f"{name}.forward.en")
+        if forward is not None:
+            result.append(replace(pair, target=forward, weight=FORWARD * pair.weight))
+            pair = replace(pair, weight=(1 - FORWARD) * pair.weight)
+        result.append(pair)
+    for name, (_, weight) in sources.mono("en").items():
+        if (back := _written(made / f"{name}.back.de")) is not None:
+            english = _written(mono / f"{name}.en")
+            assert english is not None, f"{mono}/{name}.en: run `prepare.py mono` first"
+            result.append(TextPair(back, english, weight, tag=sources.table["tag"]))
+    for name, (_, weight) in sources.mono("de").items():
+        if (forward := _written(made / f"{name}.forward.en")) is not None:
+            german = _written(mono / f"{name}.de")
+            assert german is not None, f"{mono}/{name}.de: run `prepare.py mono` first"
+            result.append(TextPair(german, forward, weight))
+    return result
+
+
+def _written(path: Path) -> Path | None:
+    """A file, plain or .xz, if it is there."""
+    packed = path.with_name(path.name + ".xz")
+    return next((p for p in (path, packed) if p.is_file()), None)
+
+
+def learn_vocabulary(sources: Sources, pairs: dict[str, TextPair], size: int) -> Codec:
+    """One vocabulary for all models, also of text that is not yet translated."""
+    counts: Counter[str] = Counter()
+    texts: list[tuple[Path, float]] = []
+    for pair in pairs.values():
+        texts += [(pair.source, GERMAN * pair.weight), (pair.target, pair.weight)]
+    texts += sources.mono("en").values()
+    texts += [(path, GERMAN * weight) for path, weight in sources.mono("de").values()]
+    for path, weight in texts:
+        own: Counter[str] = Counter()
+        for line in read_lines(path, "replace"):
+            own.update(line.split())
+        for word, count in own.items():
+            counts[normalise(word)] += max(1, round(weight * count))
+    del counts[""]
+    counts[sources.table["tag"]] = max(counts.values())  # one piece, whatever its text is now
+    learnt = Vocabulary.learn_bpe(counts, size)
+    return Codec(Pipeline("bpe", "de", "en"), learnt, learnt)
+
+
+def make_pairs(options: argparse.Namespace) -> Prepared:
+    """Shards of the parallel text and of what models wrote."""
+    sources = Sources.read(options.data, options.texts)
+    composed = options.out.with_name(options.out.name + ".composed")
+    compose(composed, options.composed)
+    pairs = sources.parallel(options.compare)
+    pairs["composed"] = TextPair(composed / "train.de", composed / "train.en")
+    size = options.vocabulary or sources.table["vocabulary"]
+    without = *sources.evaluation(), sources.write_sentences(composed / "sentences.txt")
+    codec = Codec.load(options.like) if options.like else learn_vocabulary(sources, pairs, size)
+    train = list(pairs.values())
+    if options.made:
+        train = with_made(sources, pairs, options.made, options.mono)
+    speech: dict[str, Any] = {}
+    if options.speech:
+        speech = {"join": 0.4, "longest_run": 8, "asr": 0.3, "spell_numbers": 0.3}
+    return prepare(
+        options.out,
+        train,
+        sources.held_out("valid"),
+        sources.held_out("test"),
+        codec=codec,
+        without=without,
+        deduplicate=True,
+        max_ratio=3.0,
+        check_languages=True,
+        drop=r"\\",
+        max_length=192,
+        overwrite=True,
+        progress=lambda what, done: print(f"\r{what:<40}", end="", flush=True),
+        **speech,
+    )
+
+
+def make_mono(options: argparse.Namespace) -> dict[str, list[int]]:
+    """Lines that are to be translated; says for each text how many were read and kept."""
+    sources = Sources.read(options.data, options.texts)
+    options.out.mkdir(parents=True, exist_ok=True)
+    sentences = sources.write_sentences(options.out / "sentences.txt")
+    overlap, counts = Overlap([*sources.evaluation(), sentences]), {}
+    for language in ("de", "en"):
+        for name, (path, _) in sources.mono(language).items():
+            read, kept = 0, 0
+            with lzma.open(options.out / f"{name}.{language}.xz", "wt", encoding="utf-8") as file:
+                for line in read_lines(path, "replace"):
+                    read += 1
+                    if _is_usable(line) and not overlap.find(line):
+                        kept += 1
+                        file.write(line + "\n")
+            counts[name] = [read, kept]
+    return counts
+
+
+def _is_usable(line: str) -> bool:
+    return 1 <= len(line.split()) <= LONGEST_MONO and any(c.isalpha() for c in line)
+
+
+def swap(folder: Path, out: Path) -> None:
+    """A prepared folder with its sides exchanged; large files are linked, not copied."""
+    out.mkdir(parents=True)
+    for path in folder.iterdir():
+        parts = path.name.split(".")
+        other = {"source": "target", "target": "source"}
+        name = ".".join(other.get(part, part) for part in parts)
+        if path.suffix == ".npy":
+            os.link(path, out / name)
+        else:
+            shutil.copyfile(path, out / name)
+    pipeline = json.loads((out / "pipeline.json").read_text(encoding="utf-8"))
+    prepared = json.loads((out / "prepared.json").read_text(encoding="utf-8"))
+    for table in (pipeline, prepared["settings"]["pipeline"]):
+        one, two = table["source_language"], table["target_language"]
+        table["source_language"], table["target_language"] = two, one
+    for key in ("tokens", "unknown"):
+        prepared[key] = {split: pair[::-1] for split, pair in prepared[key].items()}
+    prepared["vocabulary"] = prepared["vocabulary"][::-1]
+    for source in prepared["sources"]:
+        source["source"], source["target"] = source["target"], source["source"]
+    (out / "pipeline.json").write_text(json.dumps(pipeline, indent=1) + "\n", encoding="utf-8")
+    text = json.dumps(prepared, indent=1, ensure_ascii=False)
+    (out / "prepared.json").write_text(text + "\n", encoding="utf-8")
+
+
+def describe(prepared: Prepared) -> Iterator[str]:
+    """What was kept and what was left out, in lines."""
+    for split, count in prepared.pairs.items():
+        yield f"{split}: {count:,} pairs, tokens {prepared.tokens[split]}"
+    for source in prepared.sources:
+        yield f"  {source['source']} {source['target']}: {source['pairs']:,} x {source['weight']:g}"
+    for reason, skip in prepared.skipped.items():
+        yield f"left out: {skip['count']:,}, {reason}"
+    yield f"like speech: {prepared.speech}"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("what", choices=["pairs", "mono", "swap"])
+    parser.add_argument("data", type=Path, help="the corpora's folder; swap: a prepared folder")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--texts", type=Path, default=TEXTS)
+    parser.add_argument("--compare", action="store_true", help="with the texts that stay out")
+    parser.add_argument("--like", type=Path, help="the vocabulary of this folder")
+    parser.add_argument("--vocabulary", type=int, default=0, help="pieces, instead of those named")
+    parser.add_argument("--composed", type=int, default=COMPOSED, help="pairs of compose.py")
+    parser.add_argument("--made", type=Path, help="the folder with what models wrote")
+    parser.add_argument("--mono", type=Path, default=Path("work/de-en/mono"))
+    parser.add_argument("--speech", action="store_true", help="for models that stream")
+    options = parser.parse_args(arguments)
+    if options.what == "swap":
+        swap(options.data, options.out)
+    elif options.what == "mono":
+        for name, (read, kept) in make_mono(options).items():
+            print(f"{name}: {kept:,} of {read:,} lines")
+    else:
+        print(*describe(make_pairs(options)), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

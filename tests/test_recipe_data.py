@@ -1,0 +1,158 @@
+"""The text of the model in the box: composed pairs, evaluation lines kept out, sides exchanged."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import re
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from simultan.data.codec import Codec
+from simultan.data.shards import Corpus
+
+RECIPE = Path(__file__).parents[1] / "recipes" / "de-en"
+SMALL = """
+vocabulary = 400
+tag = "⟲"
+[[text]]
+name = "talk"
+folder = "talk"
+documents = "train.meta.xz"
+weight = 2.0
+use = "box"
+[[text]]
+name = "closed"
+folder = "closed"
+weight = 1.0
+use = "compare"
+[[mono]]
+name = "wiki"
+file = "wiki/mono.en.xz"
+weight = 0.5
+[[mono]]
+name = "voice"
+file = "voice/mono.de.xz"
+weight = 3.0
+[evaluation]
+valid = "news/valid"
+test = "news/test"
+others = []
+"""
+
+
+@pytest.fixture(scope="module")
+def scripts() -> tuple[ModuleType, ModuleType]:
+    sys.path.insert(0, str(RECIPE))
+    try:
+        import compose  # type: ignore[import-not-found]
+        import prepare  # type: ignore[import-not-found]
+    finally:
+        sys.path.remove(str(RECIPE))
+    return compose, prepare
+
+
+def pack(path: Path, *lines: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(lzma.compress("".join(line + "\n" for line in lines).encode()))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    for side, words in (("de", ("Der Zug fährt ab", "Er ist da")), ("en", ("It leaves", "Here"))):
+        talk = [f"{words[0]} {n}." for n in range(2, 12)]
+        pack(tmp_path / f"data/talk/train.{side}.xz", *talk, f"{words[0]} heute Nacht.")
+        pack(tmp_path / f"data/closed/train.{side}.xz", *(f"{words[1]} {n}." for n in range(5)))
+        pack(tmp_path / f"data/news/test.{side}.xz", f"{words[0]} heute nacht")
+        pack(tmp_path / f"data/news/valid.{side}.xz", f"{words[1]} nun auch.")
+    pack(tmp_path / "data/talk/train.meta.xz", *["a\t1\tx"] * 11)
+    pack(tmp_path / "data/wiki/mono.en.xz", "A cat sat there.", "Here nun auch", "It was late.")
+    pack(tmp_path / "data/voice/mono.de.xz", "Das ist gut.", "1 2 3")
+    (tmp_path / "texts.toml").write_text(SMALL, encoding="utf-8")
+    return tmp_path / "data"
+
+
+def make(scripts: tuple[ModuleType, ModuleType], what: str, data: Path, *options: object) -> Path:
+    out = data.parent / "out"
+    common = ["--texts", data.parent / "texts.toml", "--composed", 5, "--out", out]
+    scripts[1].main([what, str(data), *map(str, common), *map(str, options)])
+    return out
+
+
+def sources(folder: Path) -> list[str]:
+    corpus, codec = Corpus(folder), Codec.load(folder)
+    lengths = corpus.source.lengths()
+    rows = [corpus.source.rows([n], int(lengths[n]))[0].tolist() for n in range(len(corpus))]
+    return [" ".join(codec.source_vocabulary.decode(row)) for row in rows]
+
+
+def test_box_and_compare(scripts: tuple[ModuleType, ModuleType], data: Path) -> None:
+    out = make(scripts, "pairs", data)
+    assert Corpus(out).weights == [(10, 2.0), (5, 1.0)]  # a line of the test is left out
+    assert "heute" not in " ".join(sources(out))
+    prepared = json.loads((out / "prepared.json").read_text("utf-8"))
+    assert prepared["skipped"]["stands in news/test.de.xz"]["count"] == 1
+    assert make(scripts, "pairs", data, "--compare") == out
+    assert Corpus(out).weights == [(10, 2.0), (5, 1.0), (5, 1.0)]
+
+
+def test_what_models_wrote_is_added(scripts: tuple[ModuleType, ModuleType], data: Path) -> None:
+    mono = make(scripts, "mono", data)
+    wiki = lzma.decompress((mono / "wiki.en.xz").read_bytes()).decode()
+    assert wiki == "A cat sat there.\nIt was late.\n"  # no evaluation line
+    assert lzma.decompress((mono / "voice.de.xz").read_bytes()).decode() == "Das ist gut.\n"
+    mono = mono.rename(data.parent / "mono")
+    made = data.parent / "made"
+    pack(made / "wiki.back.de.xz", "Eine Katze saß da.", "Es war spät.")
+    pack(made / "voice.forward.en.xz", "This is good.")
+    made.joinpath("talk.forward.en").write_text("The train\n" * 11, encoding="utf-8")
+    out = make(scripts, "pairs", data, "--made", made, "--mono", mono)
+    weights = [(count, round(weight, 9)) for count, weight in Corpus(out).weights]
+    assert weights == [(10, 1.4), (10, 0.6), (5, 1.0), (2, 0.5), (1, 3.0)]
+    assert sources(out)[-3:] == ["⟲ Eine Katze saß da.", "⟲ Es war spät.", "Das ist gut."]
+    codec = Codec.load(out)
+    assert len(codec.encode_source("⟲")) == 2  # one piece, and the end
+
+
+def test_swapped_sides(scripts: tuple[ModuleType, ModuleType], data: Path) -> None:
+    out = make(scripts, "pairs", data)
+    scripts[1].main(["swap", str(out), "--out", str(data.parent / "swapped")])
+    there, back = Corpus(out), Corpus(data.parent / "swapped")
+    assert (there.source.rows([3], 40) == back.target.rows([3], 40)).all()
+    assert (there.target.rows([3], 40) == back.source.rows([3], 40)).all()
+    codec = Codec.load(data.parent / "swapped")
+    assert (codec.source_language, codec.target_language) == ("en", "de")
+    valid = Corpus(data.parent / "swapped", "valid")
+    assert valid.text() == (["Here nun auch."], ["Er ist da nun auch."])
+    assert back.prepared["tokens"]["train"] == there.prepared["tokens"]["train"][::-1]
+
+
+def test_composed_pairs_copy_what_must_be_copied(
+    scripts: tuple[ModuleType, ModuleType], tmp_path: Path
+) -> None:
+    scripts[0].main([str(tmp_path / "one"), "--pairs", "2000"])
+    scripts[0].main([str(tmp_path / "two"), "--pairs", "2000"])
+    german, english = ((tmp_path / "one" / f"train.{s}").read_text("utf-8") for s in ("de", "en"))
+    assert (tmp_path / "two" / "train.de").read_text("utf-8") == german
+    pairs = list(zip(german.splitlines(), english.splitlines(), strict=True))
+    assert len(set(pairs)) == 2000
+    for one, two in pairs:
+        assert sorted(re.findall(r"\d+", one)) == sorted(re.findall(r"\d+", two))
+        assert re.findall(r"\S+@\S+", one) == re.findall(r"\S+@\S+", two)
+        assert [c for c in one if ord(c) > 0x2100] == [c for c in two if ord(c) > 0x2100]
+    assert "€" in german
+
+
+def test_every_text_says_whether_the_box_may_have_it() -> None:
+    table = tomllib.loads((RECIPE / "texts.toml").read_text("utf-8"))
+    for text in [*table["text"], *table["mono"]]:
+        assert text["use"] in ("box", "compare")
+        assert text["terms"]
+        if "GPL" in text["terms"] and "MIT" not in text["terms"]:
+            assert text["use"] == "compare"
+    names = [text["name"] for text in [*table["text"], *table["mono"]]]
+    assert len(set(names)) == len(names)
