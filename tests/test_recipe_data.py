@@ -15,7 +15,7 @@ import pytest
 from simultan.data.codec import Codec
 from simultan.data.shards import Corpus
 
-RECIPE = Path(__file__).parents[1] / "recipes" / "de-en"
+RECIPE = Path(__file__).parents[1] / "recipes" / "de-en" / "second"
 SMALL = """
 vocabulary = 400
 tag = "⟲"

@@ -1,6 +1,6 @@
 """Composes pairs for what text has too little of: numbers, dates, amounts, names, addresses.
 
-    python recipes/de-en/compose.py OUT --pairs 20000
+    python recipes/de-en/second/compose.py OUT --pairs 20000
 
 writes OUT/train.de and OUT/train.en, always the same for a seed. Names are partly made up, so that
 only copying can get them right. `simultan prepare --spell-numbers` then speaks some of the numbers.

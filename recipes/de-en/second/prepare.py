@@ -1,10 +1,10 @@
 """From the texts of texts.toml to what the stages of the second edition read.
 
-    python recipes/de-en/prepare.py pairs $DATA --out work/de-en/pairs
-    python recipes/de-en/prepare.py pairs $DATA --out work/de-en/speech --like work/de-en/pairs \
+    python recipes/de-en/second/prepare.py pairs $DATA --out work/de-en/pairs
+    python recipes/de-en/second/prepare.py pairs $DATA --out work/de-en/speech --like work/de-en/pairs \
         --made work/made --speech
-    python recipes/de-en/prepare.py swap work/de-en/pairs --out work/de-en/swapped
-    python recipes/de-en/prepare.py mono $DATA --out work/de-en/mono
+    python recipes/de-en/second/prepare.py swap work/de-en/pairs --out work/de-en/swapped
+    python recipes/de-en/second/prepare.py mono $DATA --out work/de-en/mono
 
 pairs: shards of the parallel text. --speech joins sentences, takes case and punctuation away and
 speaks numbers, for the models that stream. --made names what models wrote: NAME.back.de (English
@@ -37,7 +37,7 @@ from simultan.data.text import Pipeline, normalise
 from simultan.data.vocabulary import Vocabulary
 
 TEXTS = Path(__file__).with_name("texts.toml")
-SENTENCES = TEXTS.with_name("sentences.json")
+SENTENCES = TEXTS.parents[1] / "sentences.json"
 COMPOSED = 20_000  # pairs of compose.py
 FORWARD = 0.7  # share of a text's weight that its translation by the teacher gets
 GERMAN = 1.5  # its words count more for the vocabulary: compounds need more pieces
