@@ -1,8 +1,8 @@
 """From the texts of texts.toml to what the stages of the second edition read.
 
     python recipes/de-en/second/prepare.py pairs $DATA --out work/de-en/pairs
-    python recipes/de-en/second/prepare.py pairs $DATA --out work/de-en/speech --like work/de-en/pairs \
-        --made work/made --speech
+    python recipes/de-en/second/prepare.py pairs $DATA --out work/de-en/speech \
+        --like work/de-en/pairs --made work/made --speech
     python recipes/de-en/second/prepare.py swap work/de-en/pairs --out work/de-en/swapped
     python recipes/de-en/second/prepare.py mono $DATA --out work/de-en/mono
 
