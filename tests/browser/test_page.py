@@ -119,7 +119,6 @@ def test_slider(open_page: Opener, translator: Translator) -> None:
         says = f"waits until {100 * value:.0f}% sure"
         expect(page.locator("#delay-value")).to_have_text(says)
         expect(page.locator("#delay")).to_have_attribute("aria-valuetext", says)
-        page.wait_for_timeout(200)  # it is sent once the slider rests
         type_text(page, SENTENCE)
         page.keyboard.press("Enter")
         wanted, lags[value] = lagging(translator, value)
@@ -141,7 +140,6 @@ def test_slider_in_words(open_page: Opener, translator: Translator) -> None:
             page.focus("#delay")
             page.keyboard.press(key)
             expect(page.locator("#delay-value")).to_have_text(f"about {value} words behind")
-            page.wait_for_timeout(200)  # it is sent once the slider rests
             type_text(page, SENTENCE)
             page.keyboard.press("Enter")
             wanted = measured.translate([SENTENCE], f"lag={value}")[0].words
@@ -177,7 +175,6 @@ def test_slider_in_mid_sentence(open_page: Opener, translator: Translator) -> No
     expect(page.locator(".source .unheard")).to_have_count(0)
     page.focus("#delay")
     page.keyboard.press("End")
-    page.wait_for_timeout(300)
     type_text(page, SENTENCE.removeprefix(HALF))
     page.keyboard.press("Enter")
     expect_words(page, [text for text, _ in changed])

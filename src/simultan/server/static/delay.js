@@ -15,11 +15,16 @@ export class Delay {
     parts.slider.addEventListener("input", () => {
       this.found.clear();
       this.show();
-      this.timer ??= setTimeout(() => {
-        this.timer = null;
-        onChange(`${this.unit}=${+parts.slider.value}`);
-      }, PAUSE);
+      this.timer ??= setTimeout(() => this.settle(), PAUSE);
     });
+  }
+
+  /** What was chosen and not told yet is told: it counts for the next word. */
+  settle() {
+    if (!this.timer) return;
+    clearTimeout(this.timer);
+    this.timer = null;
+    this.onChange(`${this.unit}=${+this.parts.slider.value}`);
   }
 
   /** The range, and where it stands: as this page has chosen ("lag=4"), or as the operator has. */

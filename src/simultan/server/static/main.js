@@ -140,6 +140,7 @@ let correcting = null; // the sentence was changed and is not said again yet
 function say(words, live = true) {
   if (!words.length) return;
   hideNotice("cleared");
+  delay.settle();
   for (const word of words) transcript.hear(word, { live });
   if (!correcting) stream.say(words);
   else sayAgain();
