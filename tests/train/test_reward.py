@@ -6,12 +6,14 @@ import pytest
 
 from simultan.streaming.agents import READ, WRITE
 from simultan.streaming.agents.predict import GUESS
+from simultan.train.agents.baseline import expect
 from simultan.train.agents.recipe import RewardPart
 from simultan.train.agents.reward import (
     Episode,
     SentenceBLEU,
     average_proportion,
     measure,
+    prospects,
     rewards,
 )
 
@@ -74,6 +76,39 @@ def test_delay_by_hand() -> None:
     assert rewards(episode(), part) == pytest.approx([1 - a, -0.1, -0.2, -b, 0, -b, -0.1, 1])
     free = RewardPart(average_proportion=0.6, consecutive_wait=3, guess=0.0)
     assert rewards(episode(), free) == pytest.approx([1, 0, 0, 0, 0, 0, 0, 1])
+
+
+def test_lag_by_hand() -> None:
+    # the first of delays 1, 4, 4 that has seen all is the second: (1 + (4 - 4/3)) / 2
+    late = episode()
+    late.read[3] = late.read[5] = 4
+    part = RewardPart(average_proportion=1.0, lag=0.1, guess=0.0)
+    a, b = 0.1 * 1 / 2, 0.1 * (4 - 4 / 3) / 2
+    assert rewards(late, part) == pytest.approx([1 - a, 0, 0, -b, 0, 0, 0, 1])
+    late.written[5] = None  # too short: the reference's length counts
+    assert sum(rewards(late, part)) == pytest.approx(1 + 2.718281828 ** (1 - 3 / 2) - a - b)
+
+
+def test_prospects_are_rewards_to_come_without_what_is_past() -> None:
+    """They differ by something that depends on the tokens so far alone."""
+    part = RewardPart(average_proportion=0.4, lag=0.1, guess=0.0)
+    one, other = episode(), episode()
+    other.written[5], other.read[5] = 99, 4
+    to_come = [[sum(rewards(e, part)[i:]) for i in range(8)] for e in (one, other)]
+    found = [prospects(e, part) for e in (one, other)]
+    assert found[0][0] == pytest.approx(to_come[0][0])  # nothing is past
+    for i in range(6):  # up to the token that differs
+        assert found[0][i] - found[1][i] == pytest.approx(to_come[0][i] - to_come[1][i])
+    # a token of three: 1/3, one pair of two and none of longer ones: (1/3 1/3 1/2 1)^(1/4)
+    assert found[0][1] == pytest.approx(to_come[0][1] + 1 - 2 * (1 / 3 * 1 / 3 * 1 / 2) ** 0.25)
+
+
+def test_an_action_is_compared_with_others_at_the_same_token() -> None:
+    one, other = episode(), episode()
+    other.written = [None, A, None, None, None, None, None, None]
+    found = expect([one, other], [[8, 7, 6, 5, 4, 3, 2, 1], [10, 20, 30, 40, 50, 60, 70, 80]], 2)
+    assert found[0] == [10, 30, 30, 30, 0, 0, 0, 0]  # the other one has not written more than one
+    assert found[1] == [8, 8, 7, 7, 7, 7, 7, 7]
 
 
 def test_the_first_word_counts_as_waiting() -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from test_train_agent import copier, corpus
 from typer.testing import CliRunner
 
 from simultan import checkpoint, cli, config
 from simultan.config import ConfigError
 from simultan.model import TranslationModel
+from simultan.train.agents import imitation
 from simultan.train.agents.imitation import (
     DataPart,
     ImitationRecipe,
@@ -33,6 +37,7 @@ def test_a_toy_task_is_learnt(corpus: Path, tmp_path: Path) -> None:
     said: list[str] = []
     found = fit_imitation(recipe, translator, out, say=said.append)
     assert said
+    assert found is not None
     assert json.loads((out / "metrics.json").read_text())["accuracy"] == found["accuracy"] > 0.97
     assert found["next_word"] > 0.1
     text = ["an ba co do en fu", "go ha an ba"]
@@ -42,6 +47,36 @@ def test_a_toy_task_is_learnt(corpus: Path, tmp_path: Path) -> None:
         assert translation.delays[1:] == list(range(2, len(translation.words) + 1))
     with pytest.raises(ValueError, match="is not empty"):
         fit_imitation(recipe, translator, out)
+
+
+def test_a_killed_run_resumes_to_the_same_weights(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(Exception):
+        pass
+
+    def kill() -> bool:
+        raise Killed
+
+    monkeypatch.setattr(imitation, "PORTION", 16)
+    recipe = ImitationRecipe(
+        data=DataPart(str(corpus)), oracle=OraclePart(sentences=40), train=TrainPart(epochs=60)
+    )
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    found = fit_imitation(recipe, copier(corpus), whole)
+    with pytest.raises(Killed):
+        fit_imitation(recipe, copier(corpus), cut, stop=kill)
+    with pytest.raises(ConfigError, match="another recipe"):
+        fit_imitation(replace(recipe, train=TrainPart(epochs=61)), copier(corpus), cut)
+    assert fit_imitation(recipe, copier(corpus), cut, stop=lambda: True) is None
+    said: list[str] = []
+    assert fit_imitation(recipe, copier(corpus), cut, say=said.append) == found
+    assert "continues after 32 sentences" in said[1]
+    weights = [load_file(folder / "classifier.safetensors") for folder in (whole, cut)]
+    assert all(torch.equal(value, weights[1][key]) for key, value in weights[0].items())
+    assert sorted(path.name for path in cut.iterdir()) == sorted(
+        path.name for path in whole.iterdir()
+    )
 
 
 def test_the_verb(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,9 @@ def train_agent(
         from simultan.train.agents.imitation import ImitationRecipe, fit_imitation
 
         wanted = config.load_as(ImitationRecipe, recipe, changes)
-        fit_imitation(wanted, machine.load(model), out, overwrite, typer.echo)
+        if fit_imitation(wanted, machine.load(model), out, overwrite, typer.echo) is None:
+            typer.echo("stopped; the same command continues", err=True)
+            raise typer.Exit(143)
         typer.echo(out)
         return
     settings = config.load_as(AgentRecipe, recipe, changes)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from simultan.data.vocabulary import BOS, EOS, PAD, UNK
 from simultan.streaming.agents.protocol import READ, WRITE, Answer, Guess, Seen
 from simultan.streaming.agents.reinforced import (
+    NUMBERS,
     Policy,
     Reinforced,
     make_policy,
@@ -113,7 +114,8 @@ class Predict(Reinforced):
     def decide(self, seen: Seen) -> Sequence[Answer]:
         words, sure = self._next_words(seen)
         observed = observe(seen)
-        observed = torch.cat([observed, observed.new_tensor(sure)[:, None]], 1)
+        numbers, vectors = observed[:, :NUMBERS], observed[:, NUMBERS:]
+        observed = torch.cat([numbers, observed.new_tensor(sure)[:, None], vectors], 1)
         answers: list[Answer] = [WRITE, READ]
         return [
             Guess(word) if action == GUESS else answers[action]

@@ -1,10 +1,11 @@
 """An agent trained by reinforcement: a recurrent policy over what the decoder is about to write.
 
-    o_t = [a few numbers; decoder's state; attention's context; candidate]
-    h_t = GRU(o_t, h_{t-1}),  pi(a | h_t) = softmax(W h_t + rule)
+    o_t = [numbers n_t; decoder's state; attention's context; candidate]
+    h_t = GRU(o_t, h_{t-1}),  pi(a | h_t) = softmax(W h_t + U n_t + rule)
     rule = slope (words read - words written - start) for WRITE, 0 for the others
-Gu et al. 2017; the numbers (how sure the model is, and how far behind) and the rule are ours: W
-begins at 0, so that an agent begins as a soft wait-k and learns where to differ from it.
+Gu et al. 2017. Ours are the numbers (how sure the model is, how far behind, whether the candidate
+stays the same, where its attention lies), their short way U to the actions, and the rule: W and U
+begin at 0, so that an agent begins as a soft wait-k and learns where to differ from it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from simultan.streaming.agents.protocol import READ, WRITE, Agent, Answer, Seen
 
 __all__ = ["Policy", "Reinforced", "observe", "read_folder"]
 
-NUMBERS = 6  # of an observation, before its three vectors
+NUMBERS = 11  # of an observation, before its three vectors
 LAG, LAG_SCALE = 2, 8  # which of them is the lag, and in which unit
 
 
@@ -32,15 +33,23 @@ class Policy(nn.Module):
     rule: Tensor
 
     def __init__(
-        self, observed: int, width: int, actions: int, start: float = 0.0, slope: float = 0.0
+        self,
+        observed: int,
+        width: int,
+        actions: int,
+        start: float = 0.0,
+        slope: float = 0.0,
+        numbers: int = NUMBERS,
     ) -> None:
+        """`numbers`: so many of what is observed come first and have a short way."""
         super().__init__()
         self.register_buffer("rule", torch.tensor([start, slope]))
         self.inputs = nn.Linear(observed, width)
         self.memory = nn.GRU(width, width, batch_first=True)
         self.actions = nn.Linear(width, actions)
-        nn.init.zeros_(self.actions.weight)  # at first, all actions are alike
-        nn.init.zeros_(self.actions.bias)
+        self.direct = nn.Linear(numbers, actions, bias=False)
+        for weight in (self.actions.weight, self.actions.bias, self.direct.weight):
+            nn.init.zeros_(weight)  # at first, all actions are alike
 
     def forward(self, observed: Tensor, states: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """[B, T, O] and the states [B, W] before -> scores [B, T, A] and states [B, T, W]."""
@@ -48,7 +57,7 @@ class Policy(nn.Module):
         after, _ = self.memory(torch.tanh(self.inputs(observed)), before)
         start, slope = self.rule
         rule = slope * (LAG_SCALE * observed[..., LAG] - start)
-        scores = self.actions(after)
+        scores = self.actions(after) + self.direct(observed[..., : self.direct.in_features])
         return torch.cat([scores[..., :1] + rule[..., None], scores[..., 1:]], -1), after
 
 
@@ -68,19 +77,33 @@ def observe(seen: Seen) -> Tensor:
             read / 32,
             written / 32,
             float(guessed > 0),
+            float(memory.get("candidate") == token),
+            float("candidate" not in memory),
         )
-        for token, read, written, guessed in zip(
-            scores.best, seen.read, seen.written, seen.guessed, strict=True
+        for token, read, written, guessed, memory in zip(
+            scores.best, seen.read, seen.written, seen.guessed, seen.memory, strict=True
         )
     ]
     sure = scores.best_log_probs.float()[:, None]
-    return torch.cat([sure, sure.new_tensor(counts), *vectors], 1)
+    return torch.cat([sure, sure.new_tensor(counts), attention_ends(seen), *vectors], 1)
+
+
+def attention_ends(seen: Seen) -> Tensor:
+    """[R, 3] attention to the last word, to the last two, and how far back most of it lies."""
+    weights = seen.attention().float()  # [R, W]
+    pairs = zip(seen.read, seen.guessed, strict=True)
+    shown = torch.tensor([read + (n > 0) for read, n in pairs], device=weights.device)[:, None]
+    last = weights.gather(1, shown - 1)
+    before = weights.gather(1, (shown - 2).clamp(min=0)) * (shown > 1)
+    back = shown - 1 - weights.argmax(1, keepdim=True)
+    return torch.cat([last, last + before, back.clamp(max=LAG_SCALE) / LAG_SCALE], 1)
 
 
 class Reinforced(Agent):
     """The same weights for all rows; each remembers the policy's state."""
 
     kinds = 2  # of actions: WRITE, READ
+    wants_attention = True
 
     threshold: float | None = None  # write where the policy finds that more probable than this
 
@@ -99,7 +122,12 @@ class Reinforced(Agent):
 
     def choose(self, seen: Seen, observed: Tensor) -> list[int]:
         """The numbers of the actions."""
-        return self.pick(seen, observed, self.score(seen, observed))
+        actions = self.pick(seen, observed, self.score(seen, observed))
+        for memory, action, token in zip(seen.memory, actions, seen.scores.best, strict=True):
+            memory["candidate"] = token
+            if action == WRITE:  # the next one is another
+                del memory["candidate"]
+        return actions
 
     def score(self, seen: Seen, observed: Tensor) -> Tensor:
         """[R, A] of the actions; the policy remembers what it has seen."""
@@ -144,6 +172,10 @@ def threshold_of(weights: Mapping[str, Tensor]) -> float | None:
 def make_policy(weights: Mapping[str, Tensor], actions: int) -> Policy:
     """The policy of a folder."""
     part = {k.removeprefix("policy."): v for k, v in weights.items() if k.startswith("policy.")}
-    policy = Policy(part["inputs.weight"].shape[1], part["inputs.weight"].shape[0], actions)
+    if "direct.weight" not in part:
+        raise ValueError("this agent was trained by an older simultan: train it again")
+    width, observed = part["inputs.weight"].shape
+    numbers = part["direct.weight"].shape[1]
+    policy = Policy(observed, width, actions, numbers=numbers)
     policy.load_state_dict(part)
     return policy.eval()

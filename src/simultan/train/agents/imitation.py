@@ -2,7 +2,8 @@
 
 The oracle commits the model's next token where it is the next one of that translation, guesses
 where a guess makes it so, and waits otherwise. Now and then it waits although it need not, so that
-the classifier sees what lies off its way.
+the classifier sees what lies off its way. It plays in portions, each a pure function of its number,
+and what it did is saved after each: a killed run resumes there, and equals an unbroken one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from simultan import config as configuration
-from simultan.config import Amount, Count, Share, check_bounds
+from simultan.config import Amount, ConfigError, Count, Share, check_bounds
 from simultan.data.codec import Codec
 from simultan.data.shards import Corpus
 from simultan.data.vocabulary import EOS, Vocabulary
@@ -42,8 +43,12 @@ from simultan.streaming.deciders import AgentsDecide
 from simultan.streaming.row import Choice
 from simultan.streaming.session import Session
 from simultan.streaming.translator import Translator
+from simultan.train.loop import termination
 
 __all__ = ["ImitationRecipe", "Oracle", "fit_imitation"]
+
+PORTION = 256  # sentences that are played before what the oracle did is saved
+PLAYED = "played.pt"  # what it did, until the classifier has learnt from it
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,7 @@ _DIGITS = str.maketrans("abcdefghij", "0123456789")
 class Oracle(Agent):
     """Decides by the translation of the whole sentence, in memory["truth"]; records what it did."""
 
-    def __init__(self, guesser: Guesser, explore: float, seed: int) -> None:
+    def __init__(self, guesser: Guesser, explore: float, seed: int | Sequence[int]) -> None:
         self.guesser, self.explore = guesser, explore
         self.random = np.random.default_rng(seed)
         self.features: list[Tensor] = []
@@ -170,13 +175,16 @@ def fit_imitation(
     out: Path,
     overwrite: bool = False,
     say: Callable[[str], None] = print,
-) -> dict[str, float]:
-    """Train an agent over an offline model into a folder; metrics.json says how it went."""
+    stop: Callable[[], bool] | None = None,
+) -> dict[str, float] | None:
+    """Train an agent over an offline model into a folder; metrics.json says how it went.
+
+    Goes on where a run with the same recipe stopped. None: it was told to stop.
+    """
     model, codec = translator.model, translator.codec
     if not isinstance(model, TranslationModel) or model.policy.name != "offline":
         raise ValueError("an agent is trained over an offline model of simultan")
-    if out.exists() and any(out.iterdir()) and not overwrite:
-        raise ValueError(f"{out} is not empty: choose another --out, or --overwrite")
+    state = _open_folder(out, recipe, overwrite)
     own = Codec.load(recipe.data.folder)
     if own.source_vocabulary.pieces != codec.source_vocabulary.pieces:
         raise ValueError(f"{recipe.data.folder}: its vocabularies are not those of the model")
@@ -188,9 +196,20 @@ def fit_imitation(
     guesser = Guesser.learn(sentences, codec.source_vocabulary, german)
     say(f"{len(guesser.contexts):,} contexts and {len(guesser.verbs)} final verbs can be guessed")
     fits = [words[:-1] for words in sentences if 1 < len(words) <= recipe.data.max_length]
-    oracle = Oracle(guesser, oracle_part.explore, recipe.train.seed)
-    play(translator, fits[: oracle_part.sentences], oracle)
-    features, actions = torch.stack(oracle.features), torch.tensor(oracle.actions)
+    fits = fits[: oracle_part.sentences]
+    if state["features"]:
+        say(f"{out}: continues after {len(state['features']) * PORTION:,} sentences")
+    with termination() as terminated:
+        for number in range(len(state["features"]), -(-len(fits) // PORTION)):
+            oracle = Oracle(guesser, oracle_part.explore, [recipe.train.seed, number])
+            play(translator, fits[number * PORTION : (number + 1) * PORTION], oracle)
+            state["features"].append(torch.stack(oracle.features))
+            state["actions"].append(torch.tensor(oracle.actions))
+            torch.save(state, out / f"{PLAYED}.partial")
+            (out / f"{PLAYED}.partial").replace(out / PLAYED)
+            if terminated() or (stop is not None and stop()):
+                return None
+    features, actions = torch.cat(state["features"]), torch.cat(state["actions"])
     found = {"decisions": float(len(actions))}
     found |= {name: float((actions == n).float().mean()) for n, name in enumerate(NAMES)}
     classifier, measured = fit(features, actions, recipe)
@@ -198,7 +217,25 @@ def fit_imitation(
     say(", ".join(f"{name} {value:.3f}" for name, value in found.items()))
     Imitation(classifier, guesser, recipe.agent.threshold).save(out, configuration.dump(recipe))
     (out / "metrics.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (out / PLAYED).unlink()
     return found
+
+
+def _open_folder(out: Path, recipe: ImitationRecipe, overwrite: bool) -> dict[str, Any]:
+    """What an unfinished run with this recipe has played; of no other run anything is kept."""
+    text = configuration.dump(recipe)
+    if (out / PLAYED).exists() and not overwrite:
+        state: dict[str, Any] = torch.load(out / PLAYED, weights_only=True)
+        if state["recipe"] == text:
+            return state
+        raise ConfigError(
+            f"{out} holds an agent with another recipe: choose another --out, or --overwrite to"
+            " remove it and start anew"
+        )
+    if out.exists() and any(out.iterdir()) and not overwrite:
+        raise ValueError(f"{out} is not empty: choose another --out, or --overwrite")
+    out.mkdir(parents=True, exist_ok=True)
+    return {"recipe": text, "features": [], "actions": []}
 
 
 def read_words(corpus: Corpus, order: NDArray[Any], vocabulary: Vocabulary) -> list[list[Word]]:

@@ -1,9 +1,9 @@
 """fit_agent(): REINFORCE with a learned baseline, over a frozen offline model.
 
-    grad J = mean over actions of (R_t - b_t) / sigma  grad log pi(a_t | h_t),  R_t = sum_{k>=t} r_k
-b_t is the mean return of the sentence's other episodes and what a small network adds to it; sigma
-is a running mean. Every update is a pure function of its number and of the weights before it, so
-that a resumed run equals an unbroken one.
+    grad J = mean over actions of (R_t - b_t) / sigma  grad log pi(a_t | h_t)
+R_t is what is still to be earned; b_t is the mean of that in the sentence's other episodes, before
+the same token, and what a small network adds to it; sigma is a running mean. Every update is a pure
+function of its number and of the weights before it, so that a resumed run equals an unbroken one.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from simultan.model import TranslationModel
 from simultan.streaming.agents.predict import GUESS
 from simultan.streaming.agents.reinforced import NUMBERS, Policy, Reinforced
 from simultan.streaming.translator import Translator
+from simultan.train.agents.baseline import Baseline, expect
 from simultan.train.agents.episodes import (
     DrawingPredict,
     DrawingReinforced,
@@ -36,7 +37,7 @@ from simultan.train.agents.episodes import (
 )
 from simultan.train.agents.language import SourceTrainer, make_source_model
 from simultan.train.agents.recipe import AgentRecipe
-from simultan.train.agents.reward import measure, rewards
+from simultan.train.agents.reward import measure, prospects, rewards
 from simultan.train.folder import RunFolder
 from simultan.train.journal import Journal
 from simultan.train.loop import Outcome, seed, termination
@@ -44,6 +45,7 @@ from simultan.train.loop import Outcome, seed, termination
 __all__ = ["fit_agent"]
 
 TERMS = {"reward": ".3f", "BLEU": ".1f", "AP": ".3f", "AL": ".2f", "entropy": ".2f"}
+DIRECT = 10.0  # times the rate: how fast the policy's short way learns, which has few weights
 STATE, WEIGHTS, RECIPE = "trainer.pt", "weights.safetensors", "agent.toml"
 
 
@@ -86,23 +88,6 @@ def _open_folder(folder: Path, recipe: AgentRecipe, overwrite: bool) -> None:
     path.write_text(text, "utf-8")
 
 
-class Baseline(nn.Module):
-    """What is to be expected from a state, beyond what other episodes of the sentence brought."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.inner = nn.Linear(width + 1, 64)
-        self.outer = nn.Linear(64, 1)
-        nn.init.zeros_(self.outer.weight)
-        nn.init.zeros_(self.outer.bias)
-
-    def forward(self, states: Tensor, others: Tensor) -> Tensor:
-        """[B, T, W], [B] -> [B, T]"""
-        expected = others[:, None, None].expand(-1, states.shape[1], 1)
-        inner = torch.relu(self.inner(torch.cat([states, expected], -1)))
-        return (self.outer(inner) + expected).squeeze(-1)
-
-
 class Run:
     """The state of a run between updates."""
 
@@ -127,12 +112,17 @@ class Run:
         train, name = recipe.train, recipe.agent.name
         seed(train.seed, 0, 0)
         predicts = name == "predict"
-        observed = 3 * model.output.in_features + NUMBERS + predicts
-        part = recipe.agent
-        policy = Policy(observed, part.width, 2 + predicts, part.start, part.slope).to(self.device)
+        numbers, part = NUMBERS + predicts, recipe.agent
+        observed = 3 * model.output.in_features + numbers
+        policy = Policy(observed, part.width, 2 + predicts, part.start, part.slope, numbers)
+        policy = policy.to(self.device)
         self.policy, self.baseline = policy, Baseline(recipe.agent.width).to(self.device)
-        parameters = [*policy.parameters(), *self.baseline.parameters()]
-        self.optimizer = torch.optim.Adam(parameters, lr=train.lr)
+        others = [p for name, p in policy.named_parameters() if not name.startswith("direct.")]
+        groups = [
+            {"params": [*others, *self.baseline.parameters()], "scale": 1.0},
+            {"params": [*policy.direct.parameters()], "scale": DIRECT},
+        ]
+        self.optimizer = torch.optim.Adam(groups, lr=train.lr)
         self.variance = 0.0  # of advantages, a running mean
         self.threshold = 0.5  # above which it writes live: as often as in training
         self.update = 0
@@ -204,29 +194,27 @@ class Run:
         sentences = [self.sentences[n] for n in numbers for _ in range(settings.samples)]
         played = play(self.session, self.agent, sentences)
         earned = [rewards(p.episode, self.recipe.reward) for p in played]
-        found = self._learn(played, earned)
+        found = self._learn(played)
         self._actions += sum(map(len, earned))
         return found | measure([p.episode for p in played], earned, self.source is not None)
 
-    def _learn(self, played: list[Played], earned: list[list[float]]) -> dict[str, float]:
+    def _learn(self, played: list[Played]) -> dict[str, float]:
         settings, device = self.recipe.train, self.device
         left = 1 - (self.update - 1) / settings.updates
         observed = pad_sequence([torch.stack(p.observed) for p in played], batch_first=True)
-        returns = _padded([_returns(rewards) for rewards in earned], device)
+        ahead = [prospects(p.episode, self.recipe.reward) for p in played]
+        others = expect([p.episode for p in played], ahead, settings.samples)
         actions = _padded([p.episode.actions for p in played], device).long()
         free = _padded([p.episode.free for p in played], device)
-        total = torch.tensor([sum(rewards) for rewards in earned], device=device)
-        groups = total.view(-1, settings.samples)
-        others = (groups.sum(1, keepdim=True) - groups) / (settings.samples - 1)
         scores, states = self.policy(observed.clone())
         if self.recipe.agent.name == "predict":  # as the agent does
             guessed = _padded([p.episode.guessed for p in played], device).bool()
             taken = torch.zeros_like(scores, dtype=torch.bool)
             taken[..., GUESS] = guessed
             scores = scores.masked_fill(taken, -1e9)
-        expected = self.baseline(states.detach(), others.flatten())
+        expected = self.baseline(states.detach(), _padded(others, device))
         count = free.sum().clamp(min=1)
-        gap = returns - expected
+        gap = _padded(ahead, device) - expected
         square = (gap.detach() ** 2 * free).sum() / count
         self.variance = (
             0.9 * self.variance + 0.1 * float(square) if self.variance else float(square)
@@ -239,7 +227,7 @@ class Run:
         loss = loss + (gap**2 * free).sum() / count / (self.variance + 1e-6)
         self._set_threshold(scores.detach().softmax(-1)[..., 0][free > 0])
         for group in self.optimizer.param_groups:
-            group["lr"] = settings.lr * left
+            group["lr"] = settings.lr * left * group["scale"]
         self.optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(self.policy.parameters(), settings.clip)
@@ -314,15 +302,6 @@ class Run:
         self.optimizer.load_state_dict(state["optimizer"])
         if self.source is not None:
             self.source.restore(state["source"])
-
-
-def _returns(rewards: list[float]) -> list[float]:
-    """The sum of each reward and those after it."""
-    found, total = [], 0.0
-    for reward in reversed(rewards):
-        total += reward
-        found.append(total)
-    return found[::-1]
 
 
 def _padded(rows: list[Any], device: torch.device) -> Tensor:

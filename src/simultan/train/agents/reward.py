@@ -3,9 +3,11 @@
     r_t = BLEU0(Y_t) - BLEU0(Y_{t-1}),  and BLEU(Y) at the last action
         - w_c (sgn(c_t - c*) + 1)       c_t: words read in a row, so far
         - w_d max(0, d - d*)            d: average proportion, of the sentence
+        - w_l l                         l: average lagging (LAAL), of the sentence; ours
 BLEU0 is smoothed sentence BLEU without its brevity penalty. With a guess in view the gain counts
-1 + w_g times (Alinejad et al. 2018). What a sentence pays for d is shared out among its tokens by
-their delays (in the paper the last action pays): an action then answers for what comes after it.
+1 + w_g times (Alinejad et al. 2018). What a sentence pays for d and l is shared out among its
+tokens by their delays (in the paper the last action pays): an action then answers for what comes
+after it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from simultan import latency
 from simultan.streaming.agents.predict import GUESS
 from simultan.train.agents.recipe import RewardPart
 
-__all__ = ["Episode", "SentenceBLEU", "average_proportion", "measure", "rewards"]
+__all__ = ["Episode", "SentenceBLEU", "average_proportion", "measure", "prospects", "rewards"]
 
 ORDER = 4
 
@@ -59,6 +61,16 @@ class SentenceBLEU:
         penalty = min(0.0, 1 - self.length / written) if brevity else 0.0
         return math.exp(logs / ORDER + penalty)
 
+    def progress(self) -> float:
+        """The same with the reference's counts below: it grows from about 0, n-gram by n-gram."""
+        if not self.matches[0]:
+            return 0.0
+        logs = math.log(self.matches[0] / self.length)
+        for n in range(2, ORDER + 1):
+            count = max(0, self.length - n + 1)
+            logs += math.log((self.matches[n - 1] + 1) / (count + 1))
+        return math.exp(logs / ORDER)
+
 
 @dataclass
 class Episode:
@@ -92,31 +104,73 @@ def average_proportion(episode: Episode) -> float:
 
 def rewards(episode: Episode, part: RewardPart) -> list[float]:
     """One for each action."""
+    pairs = zip(_gains(episode, part), _costs(episode, part), strict=True)
+    return [gain - cost for gain, cost in pairs]
+
+
+def prospects(episode: Episode, part: RewardPart) -> list[float]:
+    """Before each action: what is still to be earned, as far as one can tell.
+
+    The sum of all rewards to come, but for the BLEU: there all that is earned in the end counts,
+    less what the tokens so far let one expect. Both differ by what is past, which no action
+    changes; this one says less of what is past, and so the same can be learnt from fewer episodes.
+    """
+    gains, costs = _gains(episode, part), _costs(episode, part)
+    bleu, found = SentenceBLEU(episode.reference), []
+    total, left = sum(gains), sum(costs)
+    for token, cost in zip(episode.written, costs, strict=True):
+        found.append(total - 2 * bleu.progress() - left)
+        left -= cost
+        if token is not None:
+            bleu.add(token)
+    return found
+
+
+def _gains(episode: Episode, part: RewardPart) -> list[float]:
+    """BLEU, action by action."""
     bleu, before = SentenceBLEU(episode.reference), 0.0
     found: list[float] = []
-    wait, last = 1, len(episode.actions) - 1  # the first word is read before the first action
-    steps = zip(episode.actions, episode.written, episode.guessed, strict=True)
-    for number, (action, token, guessed) in enumerate(steps):
-        reward = 0.0
+    for token, guessed in zip(episode.written, episode.guessed, strict=True):
+        gain = 0.0
         if token is not None:
             bleu.add(token)
             after = bleu.score(brevity=False)
-            reward = (after - before) * (1 + part.guess * guessed)
-            before, wait = after, 0
+            gain = (after - before) * (1 + part.guess * guessed)
+            before = after
+        found.append(gain)
+    if found:
+        found[-1] += bleu.score(brevity=True)
+    return found
+
+
+def _costs(episode: Episode, part: RewardPart) -> list[float]:
+    """Delays, action by action."""
+    delays = episode.delays
+    excess = max(0.0, average_proportion(episode) - part.average_proportion)
+    price = part.average_proportion_weight * excess / max(1, sum(delays))
+    lags = _lags(episode)
+    own = iter([price * delay + part.lag * lag for delay, lag in zip(delays, lags, strict=True)])
+    found: list[float] = []
+    wait, last = 1, len(episode.actions) - 1  # the first word is read before the first action
+    for number, (action, token) in enumerate(zip(episode.actions, episode.written, strict=True)):
+        cost = 0.0
+        if token is not None:
+            wait, cost = 0, next(own)
         elif action != GUESS and number < last:  # the last one is the end of the translation
             wait += 1
             sign = (wait > part.consecutive_wait) - (wait < part.consecutive_wait)
-            reward = -part.consecutive_wait_weight * (sign + 1)
-        found.append(reward)
-    if found:
-        found[-1] += bleu.score(brevity=True)
-    delays = iter(episode.delays)
-    excess = max(0.0, average_proportion(episode) - part.average_proportion)
-    price = part.average_proportion_weight * excess / max(1, sum(episode.delays))
-    return [
-        reward if token is None else reward - price * next(delays)
-        for reward, token in zip(found, episode.written, strict=True)
-    ]
+            cost = part.consecutive_wait_weight * (sign + 1)
+        found.append(cost)
+    return found
+
+
+def _lags(episode: Episode) -> list[float]:
+    """What each token adds to LAAL: up to the first that has seen the whole source."""
+    delays, words = episode.delays, episode.source_words
+    step = words / max(1, len(delays), len(episode.reference))
+    count = next((i for i, d in enumerate(delays, 1) if d >= words), len(delays))
+    lags = [(delay - i * step) / count for i, delay in enumerate(delays[:count])]
+    return lags + [0.0] * (len(delays) - count)
 
 
 def measure(
