@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import pytest
@@ -19,6 +20,7 @@ class Output:
     hidden: Tensor
     delays: Tensor | None
     hard: Tensor | None = None
+    shift: Tensor | None = None
 
 
 class Fixed(nn.Module):
@@ -200,6 +202,25 @@ def test_the_papers_scale_weighs_latency_against_the_nll_of_a_sentence():
     nll_of_a_sentence, tokens_of_a_sentence = 10 / 2, 5 / 2
     wanted = (nll_of_a_sentence + 0.5 * 6 / 2 + 0.25 * 4 / 2) / tokens_of_a_sentence
     torch.testing.assert_close(found, torch.tensor(wanted))
+
+
+def test_latency_is_graded_by_the_shift():
+    """A sentence counts exp(grade shift) times, in its latency alone."""
+    batch = make_batch([4, 6], [3, 5])
+    hidden, delays = torch.randn(2, 5, 4), torch.rand(2, 2, 3, 5) * 4 + 1
+    model, plain = Fixed(hidden, delays), Fixed(hidden, delays)
+    model.output.shift = torch.tensor([2.0, -1.0])
+    found = losses.terms(model, batch, LossConfig(lambda_grade=0.5))
+    each = [
+        losses.terms(Fixed(hidden[[n]], delays[[n]]), Batch(*(t[[n]] for t in batch)), LossConfig())
+        for n in range(2)
+    ]
+    wanted = math.exp(1.0) * each[0].latency_average + math.exp(-0.5) * each[1].latency_average
+    torch.testing.assert_close(found.latency_average, wanted)
+    whole = losses.terms(plain, batch, LossConfig(lambda_grade=0.5))  # nothing was shifted
+    assert whole.latency_average == losses.terms(plain, batch, LossConfig()).latency_average
+    for name in set(found._fields) - {"latency_average"}:
+        assert getattr(found, name) == getattr(whole, name)
 
 
 def test_latency_of_the_hard_rows_alone():

@@ -136,6 +136,8 @@ class LossConfig:
     label_smoothing: Chance = 0.1  # probability kept for all other tokens
     lambda_avg: Amount = 0.0  # larger writes earlier: mma-il, milk, mocha, hard
     lambda_var: Amount = 0.0  # larger keeps heads together: mma-h, mma-il
+    lambda_grade: Amount = 0.0  # with policy.spread, lambda_avg counts exp(this x shift) times: low
+    # thresholds learn to be early, high ones to be late, and the slider between them is even
     ramp: CountOrNone = 0  # updates over which both weights rise from 0
     rdrop: Amount = 0.0  # weight of the divergence of two passes with other dropout; 0: one pass
     scale: Literal["token", "sentence"] = "token"  # the NLL that lambdas are weighed
@@ -203,6 +205,10 @@ class Config:
             self._check_bidirectional()
         elif model.source_prefix or model.target_prefix:
             raise ConfigError('model.source_prefix and target_prefix need encoder "bidirectional"')
+        if self.loss.lambda_grade and not policy.spread:
+            raise ConfigError(
+                "loss.lambda_grade needs thresholds to tell apart: set policy.spread, too"
+            )
         if self.loss.on_hard and not policy.hard:
             raise ConfigError("loss.on_hard needs hard rows: set policy.hard, too")
         if self.train.init_select == "calibrated" and policy.energy_bias is None:

@@ -5,9 +5,10 @@ of that is divided by the mean number of target tokens of a sentence, so that NL
 
 L_avg is DAL(g^W) with g_i^W = sum_lh softmax_lh(g_i^lh) g_i^lh, one per sentence. L_var is the
 variance of g_i^lh over layers and heads, averaged over the target tokens of a sentence. Both are
-averaged over sentences. D is R-Drop's divergence per token: the same sentences pass twice, with
-other dropout, and all other terms are means over both passes. Every function returns sums, so that
-processes and accumulated batches add up exactly before they are divided by what they count.
+averaged over sentences; with a grade, L_avg of a sentence counts exp(grade shift) times. D is
+R-Drop's divergence per token: the same sentences pass twice, with other dropout, and all other
+terms are means over both passes. Every function returns sums, so that processes and accumulated
+batches add up exactly before they are divided by what they count.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ class Output(Protocol):
 
     @property
     def hard(self) -> Tensor | None: ...  # [B] rows with the stops of a stream
+
+    @property
+    def shift(self) -> Tensor | None: ...  # [B] of the energies
 
 
 class Translator(Protocol):
@@ -104,12 +108,16 @@ def target_losses(
 
 
 def weighted_average_latency(
-    delays: Tensor, source_lengths: Tensor, target_lengths: Tensor
+    delays: Tensor, source_lengths: Tensor, target_lengths: Tensor, weights: Tensor | None = None
 ) -> Tensor:
-    """Sum over sentences of L_avg; delays [B, L, H, T] counted in source tokens from 1."""
+    """Sum over sentences of L_avg; delays [B, L, H, T] counted in source tokens from 1.
+
+    With `weights` [B], each sentence counts so many times.
+    """
     flat = delays.flatten(1, 2)  # [B, L H, T]
     weighted = (flat.softmax(1) * flat).sum(1)  # [B, T]: per target token, before any metric
-    return differentiable_average_lagging(weighted, source_lengths, target_lengths).sum()
+    lags = differentiable_average_lagging(weighted, source_lengths, target_lengths)
+    return lags.sum() if weights is None else (weights * lags).sum()
 
 
 def head_variance(delays: Tensor, target_lengths: Tensor) -> Tensor:
@@ -128,6 +136,7 @@ def measure(
     hidden: Tensor,
     delays: Tensor | None,
     hard: Tensor | None,
+    shift: Tensor | None,
     batch: Batch,
     config: LossConfig,
 ) -> LossTerms:
@@ -149,7 +158,10 @@ def measure(
         if config.on_hard and hard is not None:
             delays = torch.where(hard[:, None, None, None], delays, 0.0)
             real, target = target > 0, torch.where(hard, target, 0)
-        average = weighted_average_latency(delays, source, target) / passes
+        grades = None
+        if config.lambda_grade and shift is not None:
+            grades = (config.lambda_grade * shift).exp()
+        average = weighted_average_latency(delays, source, target, grades) / passes
         variance = head_variance(delays, target) / passes
         if config.on_hard and hard is not None:
             # The mean over the hard rows counts for all rows.
@@ -167,7 +179,7 @@ def terms(
 ) -> LossTerms:
     """All terms of one batch."""
     output = model(twice(batch) if config.rdrop else batch)
-    return measure(model, output.hidden, output.delays, output.hard, batch, config)
+    return measure(model, output.hidden, output.delays, output.hard, output.shift, batch, config)
 
 
 def twice(batch: Batch) -> Batch:

@@ -78,6 +78,28 @@ def test_it_learns_with_everything_on(corpus, tmp_path):
     assert lags[0] < lags[1] < lags[2]
 
 
+def test_a_graded_latency_makes_the_threshold_a_wider_knob(corpus, tmp_path):
+    """Without it every threshold asks for the same stop."""
+    changes = ["policy.hard=0.5", "policy.spread=4.0", "loss.lambda_avg=0.02"]
+    changes += ["train.validate_every=0"]
+    sentences = (corpus / "valid.source.txt").read_text().splitlines()[:40]
+    ranges = []
+    for grade in (0.0, 1.0):
+        settings = recipe("mma-il", corpus, *changes, f"loss.lambda_grade={grade}")
+        out = tmp_path / str(grade)
+        fit(settings, out, tensorboard=False, device="cpu")
+        translator = simultan.load(out / "final")
+        early, late = (
+            statistics.mean(
+                statistics.mean(result.delays)
+                for result in translator.translate(sentences, f"threshold={threshold}")
+            )
+            for threshold in (0.1, 0.9)
+        )
+        ranges.append(late - early)
+    assert ranges[1] > 2 * max(ranges[0], 0.02)
+
+
 def test_a_larger_latency_weight_lowers_the_lag(corpus, tmp_path):
     short = [*SMALL, "train.updates=250", "train.validate_every=250", "train.lr=3e-3"]
     slow, fast = (

@@ -133,9 +133,8 @@ def _frequent(language: str) -> frozenset[str]:
 def is_in_other_language(text: str, language: str, other: str) -> bool:
     """Whether a text that should be in one language has more frequent words of the other one.
 
-    At least two of them: names, titles and code say nothing.
+    At least two different ones: names, titles and code say nothing.
     """
-    own, foreign = _frequent(language), _frequent(other)
-    words = [word.strip(".,;:!?()\"'„“”").lower() for word in text.split()]
-    count = sum(word in foreign for word in words)
-    return count >= 2 and count > sum(word in own for word in words)
+    words = set(text.lower().split())
+    count = len(words & _frequent(other))
+    return count >= 2 and count > len(words & _frequent(language))

@@ -105,7 +105,8 @@ class Recurrent(TranslationModel):
         else:
             context, alpha = self.cross(x, memory, batch.source_lengths, None, chance)
             delays = self.expected_delays([alpha])
-        return ModelOutput(self.dropout(self.look_at(0, x, context)), delays, chance.hard)
+        hidden = self.dropout(self.look_at(0, x, context))
+        return ModelOutput(hidden, delays, chance.hard, chance.shift)
 
     def repeated_parts(self) -> list[nn.Module]:
         return []  # the LSTMs are library kernels already

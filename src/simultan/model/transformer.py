@@ -307,7 +307,7 @@ class Transformer(TranslationModel):
             if alpha is not None and layer.cross.selecting_heads:
                 alphas.append(alpha)
         hidden = self.decoder_norm(x[:, len(self.target_prefix) :])
-        return ModelOutput(hidden, self.expected_delays(alphas), chance.hard)
+        return ModelOutput(hidden, self.expected_delays(alphas), chance.hard, chance.shift)
 
     def with_prefixes(self, batch: Batch) -> Batch:
         """The batch with what stands before every source and every target."""

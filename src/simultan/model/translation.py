@@ -30,6 +30,7 @@ class ModelOutput:
     hidden: Tensor  # [B, T, D]
     delays: Tensor | None  # [B, L, H, T] expected source tokens read, from 1; None: not learned
     hard: Tensor | None = None  # [B] rows whose heads stopped as in a stream; None: no row
+    shift: Tensor | None = None  # [B] of the energies, as if for another threshold; None: none
 
 
 class TranslationModel(nn.Module, ABC):
