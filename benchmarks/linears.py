@@ -30,7 +30,7 @@ Way = Callable[[Tensor], Tensor]
 def product_alone(linear: nn.Linear) -> Way:
     """What Int8 calls, without what it does before and after."""
     ours = Int8([linear])
-    return lambda x: ours.multiply(x, ours.step, ours.zero, ours.packed)
+    return lambda x: ours.product(x, ours.step, ours.zero, ours.packed)
 
 
 def linear_dynamic(linear: nn.Linear) -> Way:

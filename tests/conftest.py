@@ -30,3 +30,10 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
             return fresh.fill_(float("nan")) if fresh.is_floating_point() else fresh
 
         monkeypatch.setattr(torch, name, poisoned_allocate)
+
+
+@pytest.fixture(params=["kernels", "plain"])
+def kernels_or_none(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the compiled kernels, where this machine has them, and with PyTorch's operations."""
+    if request.param == "plain":
+        monkeypatch.setattr("simultan.model.kernels.find", lambda: None)

@@ -26,7 +26,7 @@ def one_line(path: Path) -> str:
         return (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n")[0]
     if path.suffix == ".txt":
         return f"A talk, for `simultan demo`: {' '.join(path.read_text('utf-8').split()[:5])} ..."
-    if path.suffix not in (".html", ".css", ".js", ".toml"):
+    if path.suffix not in (".c", ".html", ".css", ".js", ".toml"):
         return ""
     comment = re.search(r"(?:<!--|/\*+|//|#)\s*(.*?)\s*(?:-->|\*/|\n)", path.read_text("utf-8"))
     return comment[1] if comment else ""

@@ -1,11 +1,6 @@
 """Simultaneous machine translation: train it, measure it, run it live."""
 
-import os
 from typing import TYPE_CHECKING, Any
-
-# PyTorch then asks the system for large pages: a token reads every weight once, and with small ones
-# some of its time goes into finding them.
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 if TYPE_CHECKING:
     from simultan.ops import expected_alignment, expected_attention

@@ -5,8 +5,8 @@ import torch
 from test_streaming_parity import ARCHITECTURES, POLICIES, VARIANTS, draw, make, stream
 
 from simultan.data.batching import Batch
-from simultan.model import TranslationModel
-from simultan.model.linear import Joined, Packed
+from simultan.model import TranslationModel, kernels
+from simultan.model.linear import Joined, Packed, Tiled
 from simultan.model.pages import Pages
 
 
@@ -38,6 +38,7 @@ def stream_together(model: TranslationModel, batches: list[Batch]) -> list[torch
     return list(torch.stack(logits, 1))
 
 
+@pytest.mark.usefixtures("kernels_or_none")
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("policy", POLICIES)
@@ -50,7 +51,7 @@ def test_prepared_is_unprepared(policy: str, architecture: str, variant: str) ->
         expected = [stream(model, batch, [1, 2, 1, 3, 2]) for batch in batches]
         together = stream_together(model, batches)
         model.prepare_inference()
-        assert isinstance(model.output.layout, Packed)
+        assert isinstance(model.output.layout, Tiled if kernels.find() else Packed)
         for batch, (logits, positions, delays) in zip(batches, expected, strict=True):
             again, positions_again, delays_again = stream(model, batch, [1, 2, 1, 3, 2])
             torch.testing.assert_close(again, logits, rtol=1e-4, atol=1e-4)

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["listing", "step"]
 
-KEYS = 8  # source tokens a head looks at in one go, on a CPU: most heads stop within them
-
 
 def listing(p_choose: list[list[list[list[float]]]]) -> tuple[list[str], list[list[list[int]]]]:
     """Algorithm 1 as it is printed, over p_choose[i][l][h][j] that are known: for tests.
@@ -145,50 +143,26 @@ def _find_stops(
     state: State,
 ) -> None:
     """Lines 5 to 15: each head moves on to the first token that it chooses, if it has been read."""
-    selection = state.selection
-    assert selection is not None
+    assert state.selection is not None
+    ends = [state.available[row] for row in rows]
     places = [state.stops[row][layer] for row in rows]
-    begins = [  # the first token that a head of the row looks at
-        min((t for t, done in zip(heads, flags, strict=True) if not done), default=0)
-        for heads, flags in zip(places, stopped, strict=True)
+    begins = [  # a head that has stopped looks at nothing
+        [end if done else min(t, end) for t, done in zip(heads, flags, strict=True)]
+        for heads, flags, end in zip(places, stopped, ends, strict=True)
     ]
-    while (longest := max(state.available[r] - b for r, b in zip(rows, begins, strict=True))) > 0:
-        slots = [b - selection.base[r] for r, b in zip(rows, begins, strict=True)]
-        count = longest if queries.is_cuda else min(KEYS, longest)  # a GPU would wait for each
-        low, high = min(slots), max(slots)
-        if len(rows) > 1 and high - low < KEYS:  # the same slots of all rows need no copy
-            slots, count = [low] * len(rows), count + high - low
-        count = min(count, selection.capacity)
-        slots = [min(slot, selection.capacity - count) for slot in slots]
-        keys = selection.read(layer, rows, slots, count).select(2, 0).transpose(1, 2)
-        energies = cross.energy(cross.selection(queries), keys).squeeze(2).tolist()
-        following = []
-        for row, heads, flags, slot, energy in zip(
-            rows, places, stopped, slots, energies, strict=True
-        ):
-            begin = slot + selection.base[row]
-            end = min(begin + count, state.available[row])
-            for h, done in enumerate(flags):
-                if not done:
-                    heads[h], flags[h] = _scan(
-                        energy[h], heads[h], begin, end, limits[row],
-                        state.finished[row] and end == state.available[row],
-                    )  # fmt: skip
-            following.append(end if not all(flags) else state.available[row])
-        begins = following
-
-
-def _scan(
-    energy: list[float], t: int, begin: int, end: int, limit: float, ended: bool
-) -> tuple[int, bool]:
-    """One head, over the tokens from `begin` to `end`: where it stands, and whether it stops there.
-
-    The last token of a source that has ended stops every head.
-    """
-    for j in range(t, end):
-        if energy[j - begin] > limit:  # p_choose > threshold, without a sigmoid
-            return j, True
-    return (end - 1, True) if ended else (max(t, end), False)
+    chosen = cross.first_chosen(
+        queries, state.selection, layer, rows, begins, ends, [limits[row] for row in rows]
+    )
+    for row, end, heads, flags, found in zip(rows, ends, places, stopped, chosen, strict=True):
+        for h, t in enumerate(found):
+            if flags[h]:
+                continue
+            if t < end:
+                heads[h], flags[h] = t, True
+            elif state.finished[row]:  # the last token of a source that has ended stops every head
+                heads[h], flags[h] = end - 1, True
+            else:
+                heads[h] = max(heads[h], end)
 
 
 def _suspend(

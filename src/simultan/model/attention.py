@@ -15,12 +15,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from simultan.config import ModelConfig, PolicyConfig
+from simultan.model import kernels
 from simultan.model.cache import Cache, Span
 from simultan.model.dropout import Dropout
+from simultan.model.kernels import Reach
 from simultan.model.linear import Joint, Linear
 from simultan.model.policy import Chance, Policy, additive, p_choose, visible
 from simultan.ops import expected_alignment, expected_attention, masked_attention
 
+KEYS = 8  # source tokens a head looks at in one go, on a CPU: most heads stop within them
 LARGE = 2**21  # numbers: too much for an intermediate result
 WIDE = 512  # source tokens; masks of a shorter source are kept
 
@@ -113,6 +116,7 @@ class SelfAttention(nn.Module):
     """Each position sees itself and its past, all of it or a window; or the whole sequence."""
 
     exact = False  # of streams; see attend()
+    compiled = False  # of streams: by kernels.c, which is exact
 
     def __init__(self, model: ModelConfig, heads: int) -> None:
         super().__init__()
@@ -142,8 +146,12 @@ class SelfAttention(nn.Module):
             parts = qkv.permute(2, 0, 3, 1, 4)
             context = self.attend_all(parts[0], parts[1], parts[2], stops).transpose(1, 2)
         else:
-            keys, values = span.append(layer, qkv.narrow(2, 1, 2))
-            context = attend(qkv.select(2, 0), keys, values, span.mask, self.exact)
+            span.cache.write(layer, 0, span, qkv.narrow(2, 1, 2))
+            query = qkv.select(2, 0)
+            if self.compiled:
+                context = kernels.attend(query.flatten(0, 1), span.cache.layers[layer], span.reach)
+            else:
+                context = attend(query, *span.read(layer), span.mask, self.exact)
         return self.output(context.reshape(x.shape))
 
     def attend_all(self, q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None) -> Tensor:
@@ -166,6 +174,7 @@ class MonotonicAttention(nn.Module):
     """Attention over the source up to where each head stops."""
 
     exact = False  # of streams; see attend()
+    compiled = False  # of streams: by kernels.c, which is exact
 
     def __init__(
         self, model: ModelConfig, config: PolicyConfig, policy: Policy, heads: int, selects: bool
@@ -193,7 +202,7 @@ class MonotonicAttention(nn.Module):
                 self.energy_bias = nn.Parameter(bias)
             if config.energy_gain:
                 self.energy_gain = nn.Parameter(torch.ones(self.selecting_heads, 1, 1))
-        self.select_width = self.selecting_heads * size
+        self.width, self.select_width = width, self.selecting_heads * size
         asking = [self.select_query] if self.selecting_heads else []
         asking += [self.query] if self.soft else []
         self.all_queries = Joint(*asking) if asking else None
@@ -268,6 +277,53 @@ class MonotonicAttention(nn.Module):
         rows = queries.shape[0]
         return queries.narrow(1, 0, self.select_width).view(rows, self.selecting_heads, 1, -1)
 
+    def first_chosen(
+        self,
+        queries: Tensor,
+        selection: Cache,
+        layer: int,
+        rows: list[int],
+        begins: list[list[int]],
+        ends: list[int],
+        limits: list[float],
+    ) -> list[list[int]]:
+        """The first source token, from begins[r][h] to ends[r], whose energy exceeds the row's
+        limit, which is p_choose > threshold without a sigmoid; ends[r]: there is none."""
+        bases, heads = [selection.base[row] for row in rows], self.selecting_heads
+        query = self.selection(queries)
+        if self.compiled:
+            reach = Reach(
+                rows,
+                [t - base for at, base in zip(begins, bases, strict=True) for t in at],
+                [end - base for end, base in zip(ends, bases, strict=True) for _ in range(heads)],
+            )
+            found = kernels.scan(
+                query.squeeze(2), selection.layers[layer], reach, limits, self.energy_gain,
+                self.energy_bias,
+            )  # fmt: skip
+            return [[found[i * heads + h] + base for h in range(heads)]
+                    for i, base in enumerate(bases)]  # fmt: skip
+        chosen = [list(at) for at in begins]
+        looking = [min(at) for at in begins]  # the first token that a head of the row looks at
+        while (longest := max(e - t for e, t in zip(ends, looking, strict=True))) > 0:
+            slots = [t - base for t, base in zip(looking, bases, strict=True)]
+            count = longest if queries.is_cuda else min(KEYS, longest)  # a GPU would wait for each
+            low, high = min(slots), max(slots)
+            if len(rows) > 1 and high - low < KEYS:  # the same slots of all rows need no copy
+                slots, count = [low] * len(rows), count + high - low
+            count = min(count, selection.capacity)
+            slots = [min(slot, selection.capacity - count) for slot in slots]
+            keys = selection.read(layer, rows, slots, count).select(2, 0).transpose(1, 2)
+            energies = self.energy(query, keys).squeeze(2).tolist()
+            for r, (at, energy) in enumerate(zip(chosen, energies, strict=True)):
+                first, end = slots[r] + bases[r], min(slots[r] + bases[r] + count, ends[r])
+                for h, t in enumerate(at):
+                    while first <= t < end and energy[h][t - first] <= limits[r]:
+                        t += 1
+                    at[h] = t
+                looking[r] = min((t for t in at if end <= t < ends[r]), default=ends[r])
+        return chosen
+
     def read(
         self,
         queries: Tensor,
@@ -283,6 +339,12 @@ class MonotonicAttention(nn.Module):
         """
         lookback, heads = self.policy.lookback, self.heads
         slots = [[t - source.base[row] for t in at] for row, at in zip(rows, stops, strict=True)]
+        if self.compiled and self.soft and not weights:
+            query = queries.narrow(1, self.select_width, self.width).unflatten(1, (heads, -1))
+            ends = [t + 1 for at in slots for t in (at if len(at) == heads else at * heads)]
+            far = lookback or max(ends)
+            reach = Reach(rows, [max(0, end - far) for end in ends], ends)
+            return self.output(kernels.attend(query, source.layers[layer], reach)), None
         last = max(map(max, slots))
         first = 0 if lookback is None else max(0, min(map(min, slots)) - lookback + 1)
         keys_values = source.read(layer, rows, [first] * len(rows), last + 1 - first)

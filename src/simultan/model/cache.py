@@ -14,6 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from simultan.model.kernels import Reach
 from simultan.model.policy import additive, visible
 
 __all__ = ["Cache", "Span"]
@@ -191,9 +192,19 @@ class Span:
         """Slots that new positions see, from the first on."""
         return max(self.slots) + self.count - self.first
 
-    def append(self, layer: int, new: Tensor) -> tuple[Tensor, Tensor]:
-        """Write new keys and values [R, C, 2, H, D]; all that can be seen [R, N, H, D]."""
-        self.cache.write(layer, 0, self, new)
+    @cached_property
+    def reach(self) -> Reach:
+        """The same for each row, position and head."""
+        heads, rows, ends = self.cache.layers[0].shape[3], [], []
+        for row, slot in zip(self.rows, self.slots, strict=True):
+            for end in range(slot + 1, slot + self.count + 1):
+                rows.append(row)
+                ends += [end] * heads
+        window = self.window or max(ends)
+        return Reach(rows, [max(0, end - window) for end in ends], ends)
+
+    def read(self, layer: int) -> tuple[Tensor, Tensor]:
+        """All keys and values that can be seen [R, N, H, D]."""
         first = [self.first] * len(self.rows)
         keys, values = self.cache.read(layer, self.rows, first, self.length).unbind(2)
         return keys, values

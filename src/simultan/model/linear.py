@@ -7,8 +7,10 @@ input can be one matrix, with their outputs side by side.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 
@@ -16,13 +18,31 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from simultan.model import kernels
+from simultan.model.kernels import has_vnni
 from simultan.model.pages import Pages
 
-__all__ = ["Int8", "Joined", "Joint", "Linear", "Packed", "choose_layout", "lay_out"]
+__all__ = ["Int8", "Joined", "Joint", "Linear", "Packed", "Tiled", "choose_layout", "lay_out"]
 
-Layout = Callable[[Tensor], Tensor]  # x [..., K] -> [..., N]
-MakeLayout = Callable[[Sequence[nn.Linear]], Layout]
 EXPONENT = 0xFF << 23  # of a number in float32
+
+
+class Layout(ABC):
+    """Weights as streams multiply by them."""
+
+    def __call__(self, x: Tensor, relu: bool = False, plus: Tensor | None = None) -> Tensor:
+        """x [..., K] -> [..., N]; of that what is positive, and the sum with [..., N]."""
+        y = self.multiply(x)
+        if relu:
+            y = y.relu_()
+        return y if plus is None else y.add_(plus)
+
+    @abstractmethod
+    def multiply(self, x: Tensor) -> Tensor:
+        """[..., K] -> [..., N]"""
+
+
+MakeLayout = Callable[[Sequence[nn.Linear]], Layout]
 
 
 class Linear(nn.Linear):
@@ -31,10 +51,14 @@ class Linear(nn.Linear):
     layout: Layout | None = None
     positive = False  # whether no input is below zero
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, relu: bool = False, plus: Tensor | None = None) -> Tensor:
         layout = self.layout  # streams have no hooks: to look for them takes time
-        y: Tensor = super().__call__(x) if layout is None else layout(x)
-        return y
+        if layout is not None:
+            return layout(x, relu, plus)
+        y: Tensor = super().__call__(x)
+        if relu:
+            y = y.relu()
+        return y if plus is None else y + plus
 
 
 class Joint(nn.Module):
@@ -66,29 +90,31 @@ def lay_out(model: nn.Module, make: MakeLayout | None) -> None:
 
 def choose_layout(weight: Tensor, quantize: str | None) -> MakeLayout:
     """The fastest layout for a model with weights like this one."""
+    pages = Pages()
     if quantize is None:
         ours = weight.device.type == "cpu" and weight.dtype == torch.float32
-        return partial(Packed, pages=Pages()) if ours and has_tiles() else Joined
+        plain: MakeLayout = partial(Packed, pages=pages) if ours and has_tiles() else Joined
+        return partial(Tiled, pages=pages, plain=plain) if ours and kernels.find() else plain
     if quantize != "int8":
         raise ValueError(f'quantize = {quantize!r}: "int8" is all there is')
     if weight.device.type != "cpu":
         raise ValueError(f'quantize = "int8" is for a CPU; this model is on {weight.device}')
     if torch.backends.quantized.engine == "none":
         raise ValueError('quantize = "int8": this build of PyTorch has no quantised kernels')
-    return Int8
+    return partial(Tiled, pages=pages, plain=Int8, int8=True) if kernels.find() else Int8
 
 
-class Joined:
+class Joined(Layout):
     """The weights in one matrix."""
 
     def __init__(self, linears: Sequence[nn.Linear]) -> None:
         self.weight, self.bias = _join(linears)
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def multiply(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
 
 
-class Packed:
+class Packed(Layout):
     """float32 on a CPU: one layout for a row or two, one for more, each made when first needed."""
 
     BLOCKS = 4
@@ -103,7 +129,7 @@ class Packed:
         self.tiles: Tensor | None = None  # oneDNN's own, for more
         self.bias: Tensor | None = None
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def multiply(self, x: Tensor) -> Tensor:
         rows = x.numel() // self.inputs
         if rows > self.FEW:
             if self.tiles is None:
@@ -153,7 +179,7 @@ def has_tiles() -> bool:
     return torch.equal(y, x[:, :3])
 
 
-class Int8:
+class Int8(Layout):
     """int8 weights, a scale for each output, and int8 inputs, a scale for each row.
 
     A row gives the same numbers, to the last bit, whatever other rows are there: its scale is its
@@ -164,17 +190,17 @@ class Int8:
     def __init__(self, linears: Sequence[nn.Linear]) -> None:
         weight, self.bias = _join(linears)
         self.inputs = weight.shape[1]
-        scales = (weight.abs().amax(1) / 127).clamp(min=1e-12)
+        rounded, scales = round_weight(weight)
         zeros = torch.zeros(len(scales), dtype=torch.long)
         with warnings.catch_warnings():
             # quantised tensors are to leave PyTorch one day; nothing that stays is as fast
             warnings.simplefilter("ignore")
-            rounded = torch.quantize_per_channel(weight, scales.double(), zeros, 0, torch.qint8)
-            self.packed = torch.ops.quantized.linear_prepack(rounded, None)
+            quantized = torch._make_per_channel_quantized_tensor(rounded, scales.double(), zeros, 0)
+            self.packed = torch.ops.quantized.linear_prepack(quantized, None)
         self.levels = 255 if has_vnni() else 127  # of the inputs
         operation = given_range() or torch.ops.quantized.linear_dynamic.default
         # without the look, at each call, whether Python code wants to stand in for it
-        self.multiply = getattr(operation, "_op", operation)
+        self.product = getattr(operation, "_op", operation)
         self.range: Tensor | None = None
         self.step, self.zero = 2 / self.levels, (self.levels + 1) // 2  # levels from -1 to 1
         if given_range() is None:
@@ -184,7 +210,7 @@ class Int8:
         elif getattr(linears[0], "positive", False):
             self.step, self.zero = 1 / self.levels, 0  # from 0 to 1
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def multiply(self, x: Tensor) -> Tensor:
         if x.numel() == self.inputs and self.range is None:
             if self.zero:
                 low, high = torch.aminmax(x)
@@ -192,7 +218,7 @@ class Int8:
             else:
                 size = x.max().item()
             scale = math.ldexp(self.step, math.frexp(size)[1])
-            y = self.multiply(x, scale, self.zero, self.packed)
+            y = self.product(x, scale, self.zero, self.packed)
             return y if self.bias is None else y.add_(self.bias)
         # the power of two above the largest number: its exponent's bits, and one more
         largest = (x.abs() if self.zero else x).amax(-1, True)
@@ -200,10 +226,10 @@ class Int8:
         scales = bits.view(torch.float32)
         rows = x / scales
         if self.range is None:
-            y = self.multiply(rows, self.step, self.zero, self.packed)
+            y = self.product(rows, self.step, self.zero, self.packed)
         else:
             rows = torch.cat([rows.view(-1, self.inputs), self.range])
-            y = self.multiply(rows, self.packed, self.levels < 255)[:-1].view(*x.shape[:-1], -1)
+            y = self.product(rows, self.packed, self.levels < 255)[:-1].view(*x.shape[:-1], -1)
         return y.mul_(scales) if self.bias is None else torch.addcmul(self.bias, y, scales, out=y)
 
 
@@ -224,10 +250,82 @@ def given_range() -> Callable[..., Tensor] | None:
     return found if right else None
 
 
-@cache
-def has_vnni() -> bool:
-    """Without these instructions pairs of products are summed in 16 bits, which need room."""
-    return bool(getattr(torch.cpu, "_is_vnni_supported", lambda: False)())
+class Tiled(Layout):
+    """Laid out for kernels.c, and as plain PyTorch wants it, each when first needed.
+
+    A row gives the same numbers, to the last bit, whatever other rows are there.
+    """
+
+    OUTPUTS = 64  # side by side
+
+    def __init__(
+        self, linears: Sequence[nn.Linear], pages: Pages, plain: MakeLayout, int8: bool = False
+    ) -> None:
+        self.linears, self.pages, self.make_plain, self.int8 = linears, pages, plain, int8
+        self.inputs = linears[0].in_features
+        self.outputs = sum(linear.out_features for linear in linears)
+        self.plain: Layout | None = None
+        self.kept: dict[str, Tensor] = {}
+        self.layer: tuple[Callable[..., None], kernels.Layer, int] | None = None
+
+    def __call__(self, x: Tensor, relu: bool = False, plus: Tensor | None = None) -> Tensor:
+        if torch.get_num_threads() > 1:
+            if self.plain is None:
+                self.plain = self.make_plain(self.linears)
+            return self.plain(x, relu, plus)
+        call, _, address = self.layer or self._lay_out()
+        x = x.contiguous()
+        y = x.new_empty((*x.shape[:-1], self.outputs))
+        if plus is not None:
+            plus = plus.contiguous()
+        call(
+            address,
+            x.data_ptr(),
+            x.numel() // self.inputs,
+            relu,
+            None if plus is None else plus.data_ptr(),
+            y.data_ptr(),
+        )
+        return y
+
+    multiply = __call__
+
+    def __getstate__(self) -> dict[str, object]:
+        return vars(self) | {"kept": {}, "layer": None}  # a copy has addresses of its own
+
+    def _lay_out(self) -> tuple[Callable[..., None], kernels.Layer, int]:
+        weight, bias = _join(self.linears)
+        kept: dict[str, Tensor] = {} if bias is None else {"bias": bias.contiguous()}
+        together, step, zero = 1, 0.0, 0  # inputs that share a step of the product
+        if self.int8:
+            weight, scales = round_weight(weight)
+            step, zero = levels_of(self.linears[0])
+            kept |= {"scales": scales, "offsets": weight.sum(1, dtype=torch.int32) * zero}
+            together = 4
+        weight = F.pad(weight, (0, -self.inputs % together, 0, -self.outputs % self.OUTPUTS))
+        weight = weight.view(-1, self.OUTPUTS, weight.shape[1] // together, together)
+        kept["weight"] = self.pages.put(weight.transpose(1, 2))
+        layer = kernels.Layer(
+            self.inputs, self.outputs, step=step, zero=zero,
+            **{name: tensor.data_ptr() for name, tensor in kept.items()},
+        )  # fmt: skip
+        self.kept = kept
+        self.layer = kernels.function("linear"), layer, ctypes.addressof(layer)
+        return self.layer
+
+
+def round_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """int8 [N, K], and the scale of each output [N]."""
+    scales = (weight.abs().amax(1) / 127).clamp(min=1e-12)
+    rounded = (weight * (1 / scales)[:, None]).round().clamp(-128, 127).to(torch.int8)
+    return rounded, scales
+
+
+def levels_of(linear: nn.Linear) -> tuple[float, int]:
+    """The step between the levels of inputs from -1 to 1, or from 0 on, and the level of zero."""
+    if getattr(linear, "positive", False):
+        return 1 / 255, 0
+    return 2 / 255, 128
 
 
 def _join(linears: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:

@@ -113,6 +113,8 @@ class FeedForward(nn.Module):
         self.activation = ACTIVATIONS.get(model.activation)
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.activation is None and not self.training:
+            return self.outer(self.inner(x, relu=True))
         if self.activation is None:
             return self.outer(self.dropout.relu(self.inner(x)))
         return self.outer(self.dropout(self.activation(self.inner(x))))

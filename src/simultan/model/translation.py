@@ -15,7 +15,7 @@ from simultan.data.batching import Batch
 from simultan.model import algorithm1
 from simultan.model.attention import MonotonicAttention, SelfAttention
 from simultan.model.cache import Cache, Span
-from simultan.model.linear import Joint, Linear, choose_layout, lay_out
+from simultan.model.linear import Joint, Linear, Tiled, choose_layout, lay_out
 from simultan.model.policy import NO_CHANCE, Chance, fixed_stops, policy_of
 from simultan.model.state import Memory, State, Step
 
@@ -81,7 +81,7 @@ class TranslationModel(nn.Module, ABC):
         The layouts are copies: weights that change later are not seen, train() drops them.
         """
         lay_out(self, choose_layout(self.output.weight, quantize))
-        self._set_exact(quantize == "int8")
+        self._set_exact(quantize == "int8", isinstance(self.output.layout, Tiled))
         for module in self.modules():  # found at once, not by __getattr__
             module.__dict__.update(module._modules)
             module.__dict__.update(module._parameters)
@@ -90,17 +90,17 @@ class TranslationModel(nn.Module, ABC):
     def train(self, mode: bool = True) -> Self:
         if mode:
             lay_out(self, None)
-            self._set_exact(False)
+            self._set_exact(False, False)
             for module in self.modules():
                 for name in [*module._modules, *module._parameters]:
                     module.__dict__.pop(name, None)
         return super().train(mode)
 
-    def _set_exact(self, exact: bool) -> None:
+    def _set_exact(self, exact: bool, compiled: bool) -> None:
         """Rounding would make large differences of small ones between one row and many."""
         for module in self.modules():
             if isinstance(module, SelfAttention | MonotonicAttention):
-                module.exact = exact
+                module.exact, module.compiled = exact, compiled
 
     @abstractmethod
     def forward(self, batch: Batch) -> ModelOutput: ...

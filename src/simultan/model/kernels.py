@@ -1,0 +1,127 @@
+"""kernels.c, compiled once on this machine: what rows need of a CPU, in few calls.
+
+There are none without a C compiler, without AVX-512 VNNI, or with more than one thread; all that
+calls them has a way of its own for that, with PyTorch's operations. int8 gives the same bits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from ctypes import c_double, c_int, c_long, c_void_p
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+__all__ = ["Layer", "Reach", "attend", "find", "function", "has_vnni", "scan"]
+
+VECTORS = ["-mavx512f", "-mavx512bw", "-mavx512vnni", "-mfma"]
+ROUNDING = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+OPTIONS = ["-O3", "-fopenmp-simd", *VECTORS, *ROUNDING, "-shared", "-fPIC"]
+
+
+@cache
+def find() -> ctypes.CDLL | None:
+    """The library, compiled if it is not in the user's cache; None: this machine has none."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if platform.system() != "Linux" or compiler is None or not has_vnni():
+        return None
+    source = Path(__file__).with_suffix(".c")
+    code = hashlib.sha256(source.read_bytes() + " ".join(OPTIONS).encode()).hexdigest()[:16]
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simultan"
+    place = home / f"kernels-{code}.so"
+    try:
+        if not place.exists():
+            home.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=home) as folder:
+                made = Path(folder, place.name)
+                command = [compiler, *OPTIONS, str(source), "-o", str(made), "-lm"]
+                subprocess.run(command, check=True, capture_output=True, timeout=120)
+                made.replace(place)  # in one step: other processes may do the same
+        return ctypes.CDLL(str(place))
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+@cache
+def has_vnni() -> bool:
+    """Without these instructions pairs of products are summed in 16 bits, which need room."""
+    return bool(getattr(torch.cpu, "_is_vnni_supported", lambda: False)())
+
+
+class Layer(ctypes.Structure):
+    """A linear layer as kernels.c sees it; the tensors behind it are to be kept elsewhere."""
+
+    _fields_ = (
+        ("inputs", c_long),
+        ("outputs", c_long),
+        ("weight", c_void_p),
+        ("bias", c_void_p),
+        ("scales", c_void_p),
+        ("offsets", c_void_p),
+        ("step", c_double),
+        ("zero", c_int),
+    )
+
+
+@cache
+def function(name: str) -> Callable[..., None]:
+    """A function of the library, if there is one."""
+    found = getattr(find(), name)
+    found.restype = None
+    found.argtypes = {
+        "linear": [c_void_p, c_void_p, c_long, c_int, c_void_p, c_void_p],
+        "attend": [c_void_p, c_long, c_void_p, *[c_long] * 3, *[c_void_p] * 3, *[c_long] * 3,
+                   c_void_p],
+        "scan": [c_void_p, c_long, c_void_p, *[c_long] * 2, *[c_void_p] * 4, *[c_long] * 3,
+                 *[c_void_p] * 2],
+    }[name]  # fmt: skip
+    call: Callable[..., None] = found
+    return call
+
+
+class Reach:
+    """Which slots of a cache each head of each row looks at: from `begins` up to `ends` [R][H]."""
+
+    def __init__(self, rows: Sequence[int], begins: Sequence[int], ends: Sequence[int]) -> None:
+        self.rows = (c_long * len(rows))(*rows)
+        self.begins, self.ends = (c_int * len(begins))(*begins), (c_int * len(ends))(*ends)
+
+
+def attend(q: Tensor, data: Tensor, reach: Reach) -> Tensor:
+    """Queries q [R, H, D] over the keys and values of a layer of a cache -> [R, H D]."""
+    rows, heads, size = q.shape
+    y = q.new_empty(rows, heads * size)
+    row, position, kind, _, _ = data.stride()
+    function("attend")(
+        q.data_ptr(), q.stride(0), data.data_ptr(), row, position, kind, reach.rows, reach.begins,
+        reach.ends, rows, heads, size, y.data_ptr(),
+    )  # fmt: skip
+    return y
+
+
+def scan(
+    q: Tensor,
+    data: Tensor,
+    reach: Reach,
+    limits: Sequence[float],
+    gain: Tensor | None,
+    bias: Tensor | None,
+) -> list[int]:
+    """The first slot within reach at which a head's energy exceeds its row's limit, [R H]; where
+    there is none, the end of its reach. Queries q [R, H, D]; energy as in MonotonicAttention."""
+    rows, heads, size = q.shape
+    function("scan")(
+        q.data_ptr(), q.stride(0), data.data_ptr(), data.stride(0), data.stride(1), reach.rows,
+        reach.begins, reach.ends, (c_double * rows)(*limits), rows, heads, size,
+        None if gain is None else gain.data_ptr(), None if bias is None else bias.data_ptr(),
+    )  # fmt: skip
+    return list(reach.begins)
