@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import random
 import re
 import sys
 import tomllib
@@ -11,9 +12,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
+from simultan import config
 from simultan.data.codec import Codec
 from simultan.data.shards import Corpus
+from simultan.model import build
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "de-en" / "second"
 SMALL = """
@@ -101,19 +105,17 @@ def test_box_and_compare(scripts: tuple[ModuleType, ModuleType], data: Path) -> 
 
 
 def test_what_models_wrote_is_added(scripts: tuple[ModuleType, ModuleType], data: Path) -> None:
-    mono = make(scripts, "mono", data)
-    wiki = lzma.decompress((mono / "wiki.en.xz").read_bytes()).decode()
-    assert wiki == "A cat sat there.\nIt was late.\n"  # no evaluation line
-    assert lzma.decompress((mono / "voice.de.xz").read_bytes()).decode() == "Das ist gut.\n"
-    mono = mono.rename(data.parent / "mono")
     made = data.parent / "made"
-    pack(made / "wiki.back.de.xz", "Eine Katze saß da.", "Es war spät.")
-    pack(made / "voice.forward.en.xz", "This is good.")
-    made.joinpath("talk.forward.en").write_text("The train\n" * 11, encoding="utf-8")
-    out = make(scripts, "pairs", data, "--made", made, "--mono", mono)
+    pack(made / "wiki.back.de.xz", "Eine Katze saß da.", "Hier nun", "Es war spät.")
+    pack(made / "voice.forward.en.xz", "This is good.", "One two three")
+    shards = make(scripts, "pairs", data)
+    scripts[1].main(["decode", str(shards), "--out", str(made)])
+    assert (made / "talk.de").read_text("utf-8").splitlines() == sources(shards)[:10]
+    made.joinpath("talk.forward.en").write_text("The train\n" * 10, encoding="utf-8")
+    out = make(scripts, "pairs", data, "--made", made)
     weights = [(count, round(weight, 9)) for count, weight in Corpus(out).weights]
-    assert weights == [(10, 1.4), (10, 0.6), (5, 1.0), (2, 0.5), (1, 3.0)]
-    assert sources(out)[-3:] == ["⟲ Eine Katze saß da.", "⟲ Es war spät.", "Das ist gut."]
+    assert weights == [(10, 1.4), (10, 0.6), (5, 1.0), (2, 0.5), (2, 3.0)]  # no evaluation line
+    assert sources(out)[-4:-1] == ["⟲ Eine Katze saß da.", "⟲ Es war spät.", "Das ist gut."]
     codec = Codec.load(out)
     assert len(codec.encode_source("⟲")) == 2  # one piece, and the end
 
@@ -156,3 +158,39 @@ def test_every_text_says_whether_the_box_may_have_it() -> None:
             assert text["use"] == "compare"
     names = [text["name"] for text in [*table["text"], *table["mono"]]]
     assert len(set(names)) == len(names)
+
+
+def test_pieces_hold_what_was_packed(tmp_path: Path) -> None:
+    sys.path.insert(0, str(RECIPE))
+    try:
+        import carry  # type: ignore[import-not-found]
+    finally:
+        sys.path.remove(str(RECIPE))
+    noise = random.Random(3).randbytes(300_000)
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "deep" / "noise").write_bytes(noise)
+    (tmp_path / "text").write_text("ä" * 1000, encoding="utf-8")
+    pieces = carry.pack(tmp_path / "out" / "n", [tmp_path / "in", tmp_path / "text"], 100_000, 1)
+    assert [piece.name for piece in pieces] == [f"n.tar.xz.0{n}" for n in range(4)]
+    assert all(piece.stat().st_size <= 100_000 for piece in pieces)
+    names = carry.unpack(tmp_path / "out" / "n", tmp_path / "back")
+    assert names == ["in", "in/deep", "in/deep/noise", "text"]
+    assert (tmp_path / "back" / "in" / "deep" / "noise").read_bytes() == noise
+    assert (tmp_path / "back" / "text").read_text("utf-8") == "ä" * 1000
+    with pytest.raises(FileNotFoundError, match="no pieces"):
+        carry.unpack(tmp_path / "out" / "other", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["back", "teacher", "offline", "mma-il", "wait-k"])
+def test_stages_build(name: str) -> None:
+    recipe = config.load(RECIPE / f"{name}.toml")
+    student = config.load(RECIPE / "offline.toml")
+    if recipe.train.init_from:
+        assert recipe.train.init_from == "runs/de-en2/offline/final"
+        assert (recipe.model, recipe.data) == (student.model, student.data)
+    assert recipe.train.warmup + recipe.train.cooldown < recipe.train.updates
+    assert (recipe.model.encoder == "bidirectional") == (name in ("back", "teacher"))
+    with torch.device("meta"):
+        built = build(recipe, 24_000, 24_000)
+    size = sum(p.numel() for p in built.parameters())
+    assert name == "teacher" or size < 54e6  # as int8, beside ends.safetensors: within 60 MiB

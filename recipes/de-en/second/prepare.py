@@ -4,20 +4,20 @@
     python recipes/de-en/second/prepare.py pairs $DATA --out work/de-en/speech \
         --like work/de-en/pairs --made work/made --speech
     python recipes/de-en/second/prepare.py swap work/de-en/pairs --out work/de-en/swapped
-    python recipes/de-en/second/prepare.py mono $DATA --out work/de-en/mono
+    python recipes/de-en/second/prepare.py decode work/de-en/taught --out work/made
 
 pairs: shards of the parallel text. --speech joins sentences, takes case and punctuation away and
 speaks numbers, for the models that stream. --made names what models wrote: NAME.back.de (English
-translated back) and NAME.forward.en (German translated by the teacher), plain or .xz.
+translated back) and NAME.forward.en (German translated by the teacher), plain or .xz. Evaluation
+lines are left out of all of it.
 swap: the same shards with the sides exchanged, for the model that translates back.
-mono: the text that models are to translate, without evaluation lines.
+decode: the sources of the shards as text again, NAME.de, for a teacher to translate.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import lzma
 import os
 import shutil
 import tomllib
@@ -28,22 +28,23 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from compose import compose
 
 from simultan.data.codec import Codec
 from simultan.data.corpus import Prepared, prepare
-from simultan.data.overlap import Overlap
+from simultan.data.shards import Corpus
 from simultan.data.sources import TextPair, read_lines
 from simultan.data.text import Pipeline, normalise
 from simultan.data.vocabulary import Vocabulary
 
 TEXTS = Path(__file__).with_name("texts.toml")
+NAMES = "names.json"  # of the texts of a prepared folder, in its order
 SENTENCES = TEXTS.parents[1] / "sentences.json"
 COMPOSED = 20_000  # pairs of compose.py
 FORWARD = 0.7  # share of a text's weight that its translation by the teacher gets
 GERMAN = 1.5  # its words count more for the vocabulary: compounds need more pieces
 SAMPLED = 3  # the vocabulary is learnt from every third line
-LONGEST_MONO = 100  # words; longer lines are lists
 
 
 @dataclass(frozen=True)
@@ -97,27 +98,22 @@ class Sources:
         }
 
 
-def with_made(
-    sources: Sources, pairs: dict[str, TextPair], made: Path, mono: Path
-) -> list[TextPair]:
+def with_made(sources: Sources, pairs: dict[str, TextPair], made: Path) -> dict[str, TextPair]:
     """Parallel text, and beside it what models wrote."""
-    result = []
+    result = {}
     for name, pair in pairs.items():
-        forward = _written(made / f"{name}.forward.en")
-        if forward is not None:
-            result.append(replace(pair, target=forward, weight=FORWARD * pair.weight))
-            pair = replace(pair, weight=(1 - FORWARD) * pair.weight)
-        result.append(pair)
-    for name, (_, weight) in sources.mono("en").items():
+        forward, decoded = (_written(made / f"{name}.{kind}") for kind in ("forward.en", "de"))
+        if forward is not None and decoded is not None:  # lines of the shards, not of the files
+            weight = FORWARD * pair.weight
+            result[f"{name}.forward"] = TextPair(decoded, forward, weight)
+            pair = replace(pair, weight=pair.weight - weight)
+        result[name] = pair
+    for name, (english, weight) in sources.mono("en").items():
         if (back := _written(made / f"{name}.back.de")) is not None:
-            english = _written(mono / f"{name}.en")
-            assert english is not None, f"{mono}/{name}.en: run `prepare.py mono` first"
-            result.append(TextPair(back, english, weight, tag=sources.table["tag"]))
-    for name, (_, weight) in sources.mono("de").items():
+            result[f"{name}.back"] = TextPair(back, english, weight, tag=sources.table["tag"])
+    for name, (german, weight) in sources.mono("de").items():
         if (forward := _written(made / f"{name}.forward.en")) is not None:
-            german = _written(mono / f"{name}.de")
-            assert german is not None, f"{mono}/{name}.de: run `prepare.py mono` first"
-            result.append(TextPair(german, forward, weight))
+            result[f"{name}.forward"] = TextPair(german, forward, weight)
     return result
 
 
@@ -157,15 +153,14 @@ def make_pairs(options: argparse.Namespace) -> Prepared:
     size = options.vocabulary or sources.table["vocabulary"]
     without = *sources.evaluation(), sources.write_sentences(composed / "sentences.txt")
     codec = Codec.load(options.like) if options.like else learn_vocabulary(sources, pairs, size)
-    train = list(pairs.values())
     if options.made:
-        train = with_made(sources, pairs, options.made, options.mono)
+        pairs = with_made(sources, pairs, options.made)
     speech: dict[str, Any] = {}
     if options.speech:
         speech = {"join": 0.4, "longest_run": 8, "asr": 0.3, "spell_numbers": 0.3}
-    return prepare(
+    prepared = prepare(
         options.out,
-        train,
+        list(pairs.values()),
         sources.held_out("valid"),
         sources.held_out("test"),
         codec=codec,
@@ -179,29 +174,8 @@ def make_pairs(options: argparse.Namespace) -> Prepared:
         progress=lambda what, done: print(f"\r{what:<40}", end="", flush=True),
         **speech,
     )
-
-
-def make_mono(options: argparse.Namespace) -> dict[str, list[int]]:
-    """Lines that are to be translated; says for each text how many were read and kept."""
-    sources = Sources.read(options.data, options.texts)
-    options.out.mkdir(parents=True, exist_ok=True)
-    sentences = sources.write_sentences(options.out / "sentences.txt")
-    overlap, counts = Overlap([*sources.evaluation(), sentences]), {}
-    for language in ("de", "en"):
-        for name, (path, _) in sources.mono(language).items():
-            read, kept = 0, 0
-            with lzma.open(options.out / f"{name}.{language}.xz", "wt", encoding="utf-8") as file:
-                for line in read_lines(path, "replace"):
-                    read += 1
-                    if _is_usable(line) and not overlap.find(line):
-                        kept += 1
-                        file.write(line + "\n")
-            counts[name] = [read, kept]
-    return counts
-
-
-def _is_usable(line: str) -> bool:
-    return 1 <= len(line.split()) <= LONGEST_MONO and any(c.isalpha() for c in line)
+    (options.out / NAMES).write_text(json.dumps(list(pairs)) + "\n", encoding="utf-8")
+    return prepared
 
 
 def swap(folder: Path, out: Path) -> None:
@@ -230,6 +204,24 @@ def swap(folder: Path, out: Path) -> None:
     (out / "prepared.json").write_text(text + "\n", encoding="utf-8")
 
 
+def decode(folder: Path, out: Path) -> dict[str, int]:
+    """Write the sources of each text of a prepared folder, those that are tagged excepted."""
+    corpus, codec = Corpus(folder), Codec.load(folder)
+    names = json.loads((folder / NAMES).read_text(encoding="utf-8"))
+    lengths, begin, counts = corpus.source.lengths(), 0, {}
+    out.mkdir(parents=True, exist_ok=True)
+    for name, source in zip(names, corpus.prepared["sources"], strict=True):
+        end = begin + source["pairs"]
+        if not source["tag"]:
+            with (out / f"{name}.{codec.source_language}").open("w", encoding="utf-8") as file:
+                for number in range(begin, end):
+                    row = corpus.source.rows(np.array([number]), int(lengths[number]))[0]
+                    file.write(" ".join(codec.source_vocabulary.decode(row.tolist())) + "\n")
+            counts[name] = source["pairs"]
+        begin = end
+    return counts
+
+
 def describe(prepared: Prepared) -> Iterator[str]:
     """What was kept and what was left out, in lines."""
     for split, count in prepared.pairs.items():
@@ -243,8 +235,8 @@ def describe(prepared: Prepared) -> Iterator[str]:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=["pairs", "mono", "swap"])
-    parser.add_argument("data", type=Path, help="the corpora's folder; swap: a prepared folder")
+    parser.add_argument("what", choices=["pairs", "swap", "decode"])
+    parser.add_argument("data", type=Path, help="the corpora's folder; or a prepared folder")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--texts", type=Path, default=TEXTS)
     parser.add_argument("--compare", action="store_true", help="with the texts that stay out")
@@ -252,14 +244,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--vocabulary", type=int, default=0, help="pieces, instead of those named")
     parser.add_argument("--composed", type=int, default=COMPOSED, help="pairs of compose.py")
     parser.add_argument("--made", type=Path, help="the folder with what models wrote")
-    parser.add_argument("--mono", type=Path, default=Path("work/de-en/mono"))
     parser.add_argument("--speech", action="store_true", help="for models that stream")
     options = parser.parse_args(arguments)
     if options.what == "swap":
         swap(options.data, options.out)
-    elif options.what == "mono":
-        for name, (read, kept) in make_mono(options).items():
-            print(f"{name}: {kept:,} of {read:,} lines")
+    elif options.what == "decode":
+        for name, count in decode(options.data, options.out).items():
+            print(f"{name}: {count:,} lines")
     else:
         print(*describe(make_pairs(options)), sep="\n")
 
