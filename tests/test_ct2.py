@@ -19,7 +19,7 @@ from simultan.data.codec import Codec
 from simultan.data.text import Pipeline
 from simultan.data.vocabulary import EOS, SPECIAL, Vocabulary
 from simultan.model import TranslationModel
-from simultan.streaming.search import beam_search
+from simultan.streaming.generation import beam_search
 from simultan.streaming.translator import Translator
 
 SMALL = {"width": 32, "ffn": 48, "heads": 4, "decoder_heads": 2, "encoder_layers": 2,

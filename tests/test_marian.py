@@ -21,7 +21,7 @@ from simultan.data.batching import Batch
 from simultan.data.codec import Codec
 from simultan.data.vocabulary import EOS, PAD, SPECIAL
 from simultan.model import Transformer
-from simultan.streaming.search import beam_search
+from simultan.streaming.generation import beam_search
 from tests.foreign_folders import make_m2m100, make_marian, write_text
 
 KINDS: dict[str, dict[str, Any]] = {

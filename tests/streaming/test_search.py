@@ -12,7 +12,7 @@ from simultan.config import Config, ModelConfig, PolicyConfig
 from simultan.data.batching import Batch
 from simultan.data.vocabulary import BOS, EOS
 from simultan.model import TranslationModel, build
-from simultan.streaming.search import beam_search
+from simultan.streaming.generation import beam_search
 
 
 def undecided(architecture: str, seed: int) -> TranslationModel:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from simultan.model.policy import Policy
     from simultan.streaming.lags import Lags
 
-__all__ = ["DEFAULT", "Decoding"]
+__all__ = ["DEFAULT", "Decoding", "Sampling"]
 
 THRESHOLD = 0.5  # of a learned policy, unless another is given
 _NUMBERS: dict[str, type[int] | type[float]] = {
@@ -21,6 +21,32 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
     "k": int,
     "beam": int,
 }
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Tokens are drawn at random, as likely as the model says."""
+
+    temperature: float = 1.0  # below 1, likely tokens become likelier
+    top_k: int = 0  # of so many tokens, the likeliest; 0: of all
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(f"temperature={self.temperature}: it must be above 0")
+        if self.top_k < 0:
+            raise ValueError(f"top_k={self.top_k}: it must be a number of tokens; 0 is all")
+
+    @classmethod
+    def parse(cls, text: str) -> Sampling:
+        """Of "1", "0.8,10" or "0.8,10,3": temperature, top k, seed."""
+        temperature, *rest = text.split(",")
+        if len(rest) > 2:
+            raise ValueError(f"{text!r}: at most three numbers")
+        return cls(float(temperature), *map(int, rest))
+
+    def __str__(self) -> str:
+        return f"{self.temperature:g},{self.top_k},{self.seed}"
 
 
 @dataclass(frozen=True)
@@ -56,6 +82,7 @@ class Decoding:
         "<AGENT>",
     ] = None
     beam: int | None = None  # offline models: search over whole sentences
+    sample: Sampling | None = None  # offline models: draw whole sentences at random
 
     def __post_init__(self) -> None:
         given = {name: value for name, value in vars(self).items() if value is not None}
@@ -74,7 +101,8 @@ class Decoding:
 
     @classmethod
     def parse(cls, text: str | Decoding) -> Decoding:
-        """Of "threshold=0.5", "lag=4", "k=3", "beam=4", "wait-k:3"; "" and "default" are none."""
+        """Of "threshold=0.5", "lag=4", "k=3", "beam=4", "sample=1", "wait-k:3"; "" and "default"
+        are none."""
         if isinstance(text, Decoding):
             return text
         if not isinstance(text, str):
@@ -87,6 +115,8 @@ class Decoding:
         if key == "agent":
             return cls(agent=value)
         try:
+            if key == "sample":
+                return cls(sample=Sampling.parse(value))
             number = _NUMBERS[key](value)
         except (KeyError, ValueError):
             raise ValueError(
@@ -99,6 +129,8 @@ class Decoding:
         """The text that parse() reads."""
         if self.agent is not None:
             return f"agent={self.agent}" if "=" in self.agent else self.agent
+        if self.sample is not None:
+            return f"sample={self.sample}"
         for name in _NUMBERS:
             value = vars(self)[name]
             if value is not None:
@@ -117,7 +149,7 @@ class Decoding:
         elif policy.name == "wait-k":
             takes, ways = ("k",), "k=3"
         else:
-            takes, ways = ("agent", "beam"), "beam=4 or an agent such as wait-k:3"
+            takes, ways = ("agent", "beam", "sample"), "beam=4 or an agent such as wait-k:3"
         if self != DEFAULT and all(vars(self)[name] is None for name in takes):
             raise ValueError(f"{self}: this model's policy is {policy.name}; it takes {ways}")
         if not policy.learned:
@@ -125,6 +157,11 @@ class Decoding:
         if self.lag is not None:
             return Decoding(threshold=lags.threshold(self.lag))
         return self if self.threshold is not None else Decoding(threshold=THRESHOLD)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is for sentences that are there as a whole, not for streams."""
+        return self.beam is not None or self.sample is not None
 
 
 DEFAULT = Decoding()

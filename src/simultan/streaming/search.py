@@ -1,129 +1,279 @@
-"""Beam search over whole sentences, for offline models; a session is the greedy search.
+"""How the next token of a whole sentence is chosen: the best, one at random, or several beams.
 
-score(y) = log p(y | x) / |y|^penalty,  |y| with its end-of-sequence
+sampling: p(y) ~ exp(logit(y) / temperature), of the top k alone if k > 0
+beams: score(y) = log p(y | x) / |y|^penalty,  |y| with its end-of-sequence
+All of it is done in place and on the device, so that a CUDA graph can record it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import torch
+from torch import Tensor
 
 from simultan.data.vocabulary import BOS, EOS
-from simultan.model import TranslationModel
-from simultan.model.state import State
+from simultan.streaming.decoding import Sampling
+
+__all__ = ["Beams", "Found", "Hypothesis", "Pick", "Search", "Tokens", "draw"]
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A translation, without its end-of-sequence, and its score."""
+    """A translation, without its end-of-sequence, and its score; 0 if it was not searched."""
 
     tokens: tuple[int, ...]
-    score: float
+    score: float = 0.0
 
 
-@dataclass
-class _Search:
-    """The search for one sentence."""
+@dataclass(frozen=True)
+class Search:
+    """What to look for; by default the best token each time, which is the greedy search."""
 
-    first_row: int
-    longest: int
-    beams: list[Hypothesis]  # unfinished, best first; their scores are sums
-    best: Hypothesis | None = None
-    finished: int = 0
+    beam: int = 0  # beams of each sentence; 0: one row, and no scores
+    penalty: float = 1.0
+    best: int = 1  # hypotheses that are kept of each sentence, if it has beams
+    sampling: Sampling | None = None
 
-    def grow(
-        self, scores: list[list[float]], tokens: list[list[int]], beam: int, penalty: float
-    ) -> list[int]:
-        """Take the best continuations; returns the old beam that each new one continues."""
-        grown = sorted(
-            (
-                (old.score + score, i, token)
-                for i, old in enumerate(self.beams)
-                for score, token in zip(scores[i], tokens[i], strict=True)
-            ),
-            reverse=True,
-        )
-        beams: list[Hypothesis] = []
-        parents: list[int] = []
-        for rank, (total, i, token) in enumerate(grown):
-            written = self.beams[i].tokens
-            if token == EOS and rank < beam:
-                self.finished += 1
-                self.offer(Hypothesis(written, total / (len(written) + 1) ** penalty))
-            elif token != EOS and len(beams) < beam:
-                beams.append(Hypothesis((*written, token), total))
-                parents.append(i)
-        self.beams = beams
-        if self.best is None and len(beams[0].tokens) >= self.longest:  # it will never end
-            self.offer(Hypothesis(beams[0].tokens, beams[0].score / self.longest**penalty))
-        return parents
+    def __post_init__(self) -> None:
+        if self.beam < 0 or self.best < 1:
+            raise ValueError(f"beam = {self.beam}, best = {self.best}: they must be at least 1")
+        if self.best > max(1, self.beam):
+            raise ValueError(f"best = {self.best}: it takes as many beams, here {self.beam}")
+        if self.sampling is not None and self.beam:
+            raise ValueError("a sentence is searched or drawn at random: choose one of them")
 
-    def offer(self, hypothesis: Hypothesis) -> None:
-        if self.best is None or hypothesis.score > self.best.score:
-            self.best = hypothesis
-
-    def continues(self, beam: int) -> bool:
-        return self.finished < beam and len(self.beams[0].tokens) < self.longest
+    @property
+    def rows(self) -> int:
+        """Rows that a sentence takes."""
+        return max(1, self.beam)
 
 
-@torch.inference_mode()
-def beam_search(
-    model: TranslationModel, sources: Sequence[Sequence[int]], beam: int = 4, penalty: float = 1.0
-) -> list[Hypothesis]:
-    """The best translation of each source (token ids that end with end-of-sequence)."""
-    if model.policy.name != "offline":
-        raise ValueError(
-            f"beam = {beam}: beam search hears the whole sentence, so it needs an offline model;"
-            f" this one is {model.policy.name}"
-        )
-    if beam < 1:
-        raise ValueError(f"beam = {beam}: it must be at least 1")
-    nothing = Hypothesis((), 0.0)
-    searches = [
-        _Search(beam * i, 2 * len(source) + 30, [nothing]) for i, source in enumerate(sources)
-    ]
-    active = [s for s, source in zip(searches, sources, strict=True) if len(source) > 1]
-    state = _read(model, sources, beam)
-    while active:
-        rows = [s.first_row + i for s in active for i in range(len(s.beams))]
-        last = [(BOS, *model.target_prefix, *old.tokens)[-1] for s in active for old in s.beams]
-        logits = model.step(last, state, rows, [0.5] * len(rows)).logits
+class Found(NamedTuple):
+    """What was written for N sentences."""
+
+    tokens: Tensor  # [N, K, T] of their best hypotheses
+    lengths: Tensor  # [N, K] without end-of-sequence
+    scores: Tensor  # [N, K]
+    complete: Tensor  # [N] False: it was cut at its limit
+
+
+class Tokens(Protocol):
+    """What is written for some sentences; rows that are not alive stay as they are."""
+
+    last: Tensor  # [B, beam] the input of the next step
+    alive: Tensor  # [B] sentences that are not complete
+
+    def begin(self, places: Tensor, limits: Tensor, numbers: Tensor) -> None:
+        """New sentences, of at most so many tokens; numbers tell what is drawn for them."""
+        ...
+
+    def choose(self, logits: Tensor, positions: Tensor) -> Tensor | None:
+        """Write a token of every sentence, and move its position on; logits [B beam, V] are spent.
+
+        The row that each row continues [B beam]; None: itself.
+        """
+        ...
+
+    def found(self, places: Tensor, positions: Tensor) -> Found: ...
+
+    def take_over(self, other: Tokens, places: Tensor) -> None:
+        """The first sentences become those at these places of another one."""
+        ...
+
+
+class Pick:
+    """One row for each sentence: its best token, or one that is drawn."""
+
+    def __init__(
+        self, sentences: int, target: int, prefix: Tensor, sampling: Sampling | None
+    ) -> None:
+        """`prefix`: tokens [P] that every sentence begins with."""
+        device = prefix.device
+        self.prefix, self.sampling = prefix, sampling
+        self.last = torch.full((sentences, 1), BOS, device=device)
+        self.out = torch.zeros(sentences, target, dtype=torch.long, device=device)
+        self.alive = torch.zeros(sentences, dtype=torch.bool, device=device)
+        self.ended = torch.zeros_like(self.alive)
+        self.limits = torch.zeros(sentences, dtype=torch.long, device=device)
+        self.numbers = torch.zeros_like(self.limits)
+
+    def begin(self, places: Tensor, limits: Tensor, numbers: Tensor) -> None:
+        self.last[places] = BOS
+        self.limits[places] = limits
+        self.numbers[places] = numbers
+        self.ended[places] = False
+        self.alive[places] = True
+
+    def choose(self, logits: Tensor, positions: Tensor) -> None:
         logits[:, :EOS] = -torch.inf  # padding and begin are never written
-        top = torch.log_softmax(logits.double(), -1).topk(min(2 * beam, logits.shape[1]))
-        scores, tokens = top.values.tolist(), top.indices.tolist()
-        state.commit(rows)
-        parents = list(range(beam * len(sources)))
-        start = 0
-        for s in active:
-            end = start + len(s.beams)
-            for i, parent in enumerate(s.grow(scores[start:end], tokens[start:end], beam, penalty)):
-                parents[s.first_row + i] = s.first_row + parent
-            start = end
-        state.reorder(parents)
-        active = [s for s in active if s.continues(beam)]
-    return [s.best or nothing for s in searches]
+        if self.sampling is not None:
+            chosen = draw(logits, self.sampling, self.numbers, positions)
+        elif logits.is_cuda:
+            chosen = logits.argmax(-1)
+        else:
+            chosen = torch.from_numpy(logits.numpy().argmax(-1))  # ten times as fast
+        chosen = forced(chosen[:, None], self.prefix, positions)
+        self.last.copy_(chosen)
+        self.out.scatter_(1, positions[:, None], chosen)
+        ends = (chosen[:, 0] == EOS) & (positions >= len(self.prefix))
+        self.ended |= self.alive & ends
+        positions += self.alive
+        self.alive &= ~ends & (positions - len(self.prefix) < self.limits)
+
+    def found(self, places: Tensor, positions: Tensor) -> Found:
+        ended = self.ended[places]
+        lengths = positions[places] - len(self.prefix) - ended.long()
+        tokens = self.out[places, len(self.prefix) :]
+        nothing = torch.zeros(len(places), 1, dtype=torch.float64, device=tokens.device)
+        return Found(tokens[:, None], lengths[:, None], nothing, ended)
+
+    def take_over(self, other: Tokens, places: Tensor) -> None:
+        assert isinstance(other, Pick)
+        for name in ("last", "out", "alive", "ended", "limits", "numbers"):
+            getattr(self, name)[: len(places)] = getattr(other, name)[places]
 
 
-def _read(model: TranslationModel, sources: Sequence[Sequence[int]], beam: int) -> State:
-    """Read every source into `beam` rows, and write what stands before every target."""
-    sources = [[*model.source_prefix, *source] for source in sources]
-    state = model.initial_state(max(1, beam * len(sources)))
-    longest = max((len(source) for source in sources), default=0)
-    padded = [
-        [*source, *[EOS] * (longest - len(source))] for source in sources for _ in range(beam)
-    ]
-    if padded:
-        model.extend(
-            torch.tensor(padded, device=model.output.weight.device),
-            state,
-            range(len(padded)),
-            [len(source) for source in sources for _ in range(beam)],
-            [True] * len(padded),
+class Beams:
+    """Several rows for each sentence, which are its likeliest unfinished beginnings.
+
+    A sentence is complete when as many hypotheses have ended as it has beams.
+    """
+
+    def __init__(self, sentences: int, target: int, prefix: Tensor, search: Search) -> None:
+        device, beam = prefix.device, search.beam
+        self.prefix, self.beam, self.penalty = prefix, beam, search.penalty
+        self.last = torch.full((sentences, beam), BOS, device=device)
+        self.out = torch.zeros(sentences, beam, target, dtype=torch.long, device=device)
+        self.scores = torch.zeros(sentences, beam, dtype=torch.float64, device=device)
+        self.alive = torch.zeros(sentences, dtype=torch.bool, device=device)
+        self.limits = torch.zeros(sentences, dtype=torch.long, device=device)
+        self.ended = torch.zeros_like(self.limits)  # hypotheses
+        shape = sentences, search.best
+        self.best = torch.full(shape, -torch.inf, dtype=torch.float64, device=device)
+        self.best_out = torch.zeros(*shape, target, dtype=torch.long, device=device)
+        self.best_lengths = torch.zeros(shape, dtype=torch.long, device=device)
+        self.beams = torch.arange(beam, device=device)[None]
+        self.first_rows = beam * torch.arange(sentences, device=device)[:, None]
+
+    def begin(self, places: Tensor, limits: Tensor, numbers: Tensor) -> None:
+        self.last[places] = BOS
+        self.limits[places] = limits
+        self.scores[places] = torch.where(self.beams == 0, 0.0, -torch.inf).double()
+        self.ended[places] = 0
+        self.best[places] = -torch.inf
+        self.best_lengths[places] = 0
+        self.alive[places] = True
+
+    def choose(self, logits: Tensor, positions: Tensor) -> Tensor:
+        sentences, beam = self.last.shape
+        logits[:, :EOS] = -torch.inf
+        if not logits.is_cuda:
+            logits = logits.double()  # there it costs little
+        top = logits.topk(min(2 * beam, logits.shape[1]))
+        steps = (top.values - logits.logsumexp(-1, keepdim=True)).double()
+        totals = (self.scores[:, :, None] + steps.view(sentences, beam, -1)).flatten(1)
+        # one of the candidates of each beam is an end at most, so these have `beam` that go on
+        grown = totals.topk(min(2 * beam, totals.shape[1]))
+        values, parents = grown.values, grown.indices // steps.shape[1]
+        tokens = top.indices.view(sentences, -1).gather(1, grown.indices)
+        ends = tokens == EOS
+        written = positions - len(self.prefix)
+        counts = ends[:, :beam] & (self.alive & (written >= 0))[:, None]
+        counts &= values[:, :beam].isfinite()
+        lengths = written.clamp(min=0)[:, None]
+        worth = values[:, :beam] / (lengths + 1).double() ** self.penalty
+        worth = torch.where(counts, worth, -torch.inf)
+        self._keep(worth, _select(self.out, parents[:, :beam]), lengths.expand(-1, beam))
+        self.ended += counts.sum(1)
+
+        going = torch.where(ends, -torch.inf, values).topk(beam)
+        values, parents = going.values, parents.gather(1, going.indices)
+        tokens = forced(tokens.gather(1, going.indices), self.prefix, positions)
+        stays = ~self.alive[:, None] | (written < 0)[:, None]
+        parents = torch.where(stays, self.beams, parents)
+        self.scores.copy_(torch.where(stays, self.scores, values))
+        self.last.copy_(tokens)
+        self.out.copy_(_select(self.out, parents))
+        self.out.scatter_(2, positions[:, None, None].expand(-1, beam, 1), tokens[:, :, None])
+        positions += self.alive
+        written = positions - len(self.prefix)
+        late = self.alive & (written >= self.limits) & (self.best[:, 0] == -torch.inf)
+        worth = self.scores[:, :1] / self.limits.clamp(min=1)[:, None].double() ** self.penalty
+        self._keep(torch.where(late[:, None], worth, -torch.inf), self.out[:, :1], written[:, None])
+        self.alive &= (self.ended < beam) & (written < self.limits)
+        return (self.first_rows + parents).flatten()
+
+    def _keep(self, worth: Tensor, out: Tensor, lengths: Tensor) -> None:
+        """Hypotheses [B, K] that have ended, [B, K, T] tokens: the best of all are kept."""
+        kept = torch.cat([self.best, worth], 1).topk(self.best.shape[1])
+        self.best.copy_(kept.values)
+        self.best_out.copy_(_select(torch.cat([self.best_out, out], 1), kept.indices))
+        lengths = torch.cat([self.best_lengths, lengths], 1)
+        self.best_lengths.copy_(lengths.gather(1, kept.indices))
+
+    def found(self, places: Tensor, positions: Tensor) -> Found:
+        return Found(
+            self.best_out[places, :, len(self.prefix) :],
+            self.best_lengths[places],
+            self.best[places],
+            self.ended[places] >= self.beam,
         )
-    rows = range(len(padded))
-    for token in (BOS, *model.target_prefix)[:-1]:
-        model.step([token] * len(rows), state, rows, [0.5] * len(rows))
-        state.commit(rows)
-    return state
+
+    def take_over(self, other: Tokens, places: Tensor) -> None:
+        assert isinstance(other, Beams)
+        names = "last", "out", "scores", "alive", "limits", "ended"
+        for name in (*names, "best", "best_out", "best_lengths"):
+            getattr(self, name)[: len(places)] = getattr(other, name)[places]
+
+
+def _select(tokens: Tensor, index: Tensor) -> Tensor:
+    """Rows of each sentence: tokens [B, N, T], index [B, K] -> [B, K, T]."""
+    return tokens.gather(1, index[:, :, None].expand(-1, -1, tokens.shape[2]))
+
+
+def forced(tokens: Tensor, prefix: Tensor, positions: Tensor) -> Tensor:
+    """Tokens [B, K] at positions [B]; those of the prefix, where it is not over."""
+    if not len(prefix):
+        return tokens
+    given = prefix[positions.clamp(max=len(prefix) - 1)][:, None]
+    return torch.where((positions < len(prefix))[:, None], given, tokens)
+
+
+def draw(logits: Tensor, sampling: Sampling, numbers: Tensor, positions: Tensor) -> Tensor:
+    """A column of each row of logits [B, V], at random.
+
+    What is drawn depends on the seed, the number of the sentence and the position alone, not on
+    the rows beside it: a run that was stopped continues as if it had not been.
+    """
+    index: Tensor | None = None
+    if sampling.top_k and sampling.top_k < logits.shape[1]:
+        logits, index = logits.topk(sampling.top_k)
+    chances = torch.softmax(logits / sampling.temperature, -1).cumsum(-1)
+    place = _uniform(sampling.seed, numbers, positions)[:, None] * chances[:, -1:]
+    column = torch.searchsorted(chances, place.to(chances.dtype), right=True)
+    column = column.clamp(max=logits.shape[1] - 1)
+    return (column if index is None else index.gather(1, column))[:, 0]
+
+
+def _uniform(seed: int, numbers: Tensor, positions: Tensor) -> Tensor:
+    """Numbers from 0 to 1, without 1, of 23 bits: a hash (SplitMix64's) of whole numbers [B]."""
+    x = torch.full_like(numbers, _signed(seed * 0x9E3779B97F4A7C15))
+    for part in (numbers, positions):
+        x = x + (part + 1) * _signed(0x9E3779B97F4A7C15)
+        x = (x ^ _shift(x, 30)) * _signed(0xBF58476D1CE4E5B9)
+        x = (x ^ _shift(x, 27)) * _signed(0x94D049BB133111EB)
+        x = x ^ _shift(x, 31)
+    return _shift(x, 41).float() * 2.0**-23
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """To the right, with zeros from the left."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _signed(value: int) -> int:
+    """The same 64 bits as a number with a sign."""
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value

@@ -127,7 +127,7 @@ class Session:
         """Decode this row so from its next token on."""
         self._at(row)
         chosen = Decoding.parse(decoding).resolve(self.policy, self.lags)
-        if chosen.beam is not None:
+        if chosen.whole:
             raise ValueError(f"{chosen}: a stream cannot search whole sentences; use translate()")
         self.decider.set_decoding(chosen, row)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +20,14 @@ from simultan.streaming.backends import OfflineModel
 from simultan.streaming.deciders import AgentsDecide
 from simultan.streaming.decoding import DEFAULT, Decoding
 from simultan.streaming.ends import EndNetwork, load_ends
+from simultan.streaming.generation import Generator
 from simultan.streaming.lags import UNMEASURED, Lags
+from simultan.streaming.lines import MOST, LineText
 from simultan.streaming.row import Choice
-from simultan.streaming.search import beam_search
+from simultan.streaming.search import Search
 from simultan.streaming.session import Session, Write
 
-__all__ = ["Translation", "Translator", "find_device", "load", "play"]
+__all__ = ["Translation", "Translator", "find_device", "limits", "load", "play"]
 
 
 @dataclass
@@ -59,6 +62,7 @@ class Translator:
         self.model = model.eval() if isinstance(model, TranslationModel) else model
         self.config, self.codec = config, codec
         self.lags, self.ends = lags, ends
+        self._generators: dict[tuple[Decoding, int], Generator] = {}
 
     def session(
         self,
@@ -100,8 +104,8 @@ class Translator:
             raise TypeError("translate() takes a list of sentences: write translate([text])")
         sentences = list(sentences)
         chosen = Decoding.parse(decoding).resolve(self.model.policy, self.lags)
-        if chosen.beam is not None:
-            return self._search(sentences, rows, chosen.beam, progress)
+        if self.generates(chosen):
+            return self._generate(sentences, chosen, rows, progress)
         results = [Translation(language=self.codec.target_language) for _ in sentences]
         session = self.session(chosen, rows=max(1, min(rows, len(sentences))), segment=False)
         learned = self.model.policy.learned
@@ -124,39 +128,62 @@ class Translator:
                 progress(1)
         return results
 
-    def _search(
+    def generates(self, decoding: Decoding | str = DEFAULT) -> bool:
+        """Whether sentences are translated as a whole, many at once (streaming/generation.py)."""
+        chosen = Decoding.parse(decoding)
+        if not isinstance(self.model, TranslationModel):
+            if chosen.whole:
+                raise ValueError(f"{chosen}: this model cannot be searched; choose an agent")
+            return False
+        return self.model.policy.name == "offline" and chosen.agent is None
+
+    def default_rows(self, decoding: Decoding | str = DEFAULT) -> int:
+        """Rows that keep the device busy."""
+        if not isinstance(self.model, TranslationModel) or not self.generates(decoding):
+            return 32
+        return 2048 if self.model.output.weight.is_cuda else 32
+
+    def generator(self, decoding: Decoding | str, rows: int) -> Generator:
+        """What translates whole sentences; it is kept, with what it has recorded."""
+        chosen = Decoding.parse(decoding)
+        assert isinstance(self.model, TranslationModel)
+        if (chosen, rows) not in self._generators:
+            search = Search(beam=chosen.beam or 0, sampling=chosen.sample)
+            self._generators = {(chosen, rows): Generator(self.model, search, rows=rows)}
+        return self._generators[chosen, rows]
+
+    def _generate(
         self,
         sentences: Sequence[str],
+        decoding: Decoding,
         rows: int,
-        beam: int,
         progress: Callable[[int], None] | None,
     ) -> list[Translation]:
-        if not isinstance(self.model, TranslationModel):
-            raise ValueError(f"beam={beam}: this model cannot be searched; choose an agent")
-        results = [Translation(language=self.codec.target_language) for _ in sentences]
-        sources = [self.codec.encode_source(sentence) for sentence in sentences]
-        order = sorted(range(len(sentences)), key=lambda i: len(sources[i]))
-        size = max(1, rows // beam)
-        for start in range(0, len(order), size):
-            group = order[start : start + size]
-            started = time.perf_counter()
-            found = beam_search(self.model, [sources[i] for i in group], beam)
-            elapsed = time.perf_counter() - started
-            for i, hypothesis in zip(group, found, strict=True):
-                tokens = list(hypothesis.tokens)
-                words = self.codec.pipeline.split_target(self.codec.decode_target(tokens))
-                heard = len(self.codec.pipeline.split_source(sentences[i]))
-                results[i] = Translation(
-                    words=words,
-                    delays=[heard] * len(words),
-                    elapsed=[elapsed] * len(words),
-                    tokens=tokens,
-                    token_delays=[len(sources[i])] * len(tokens),
-                    language=self.codec.target_language,
-                )
-            if progress is not None:
-                progress(len(group))
+        careful = decoding.beam is None
+        text = LineText(self.codec, careful)
+        sources = [text.encode(sentence) for sentence in sentences]
+        found = self.generator(decoding, rows).generate(
+            sources, limits=limits(sources, careful), progress=progress
+        )
+        results = []
+        for sentence, source, one in zip(sentences, sources, found, strict=True):
+            written = text.decode(sentence, one.hypotheses[0].tokens)
+            result = Translation(
+                words=written.words,
+                delays=written.delays,
+                elapsed=[one.seconds] * len(written.words),
+                tokens=list(written.tokens),
+                token_delays=[len(source)] * len(written.tokens),
+                language=self.codec.target_language,
+            )
+            results.append(result)
         return results
+
+
+def limits(sources: Sequence[Sequence[int]], careful: bool) -> list[int]:
+    """Tokens that may be written for each source; a session has a bound beside."""
+    most = MOST if careful else sys.maxsize
+    return [min(2 * len(source) + 30, most) for source in sources]
 
 
 def play(

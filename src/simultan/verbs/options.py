@@ -59,3 +59,33 @@ def show_progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.advance(task, done)
+
+
+@contextmanager
+def show_rate(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
+    """The same with words a second; where there is no terminal, a line every half minute.
+
+    The function takes how many more lines are done, and their words.
+    """
+    import time
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    began = told = time.monotonic()
+    lines = words = 0
+    console = Console(stderr=True, highlight=False)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+
+        def progress(new_lines: int, new_words: int) -> None:
+            nonlocal lines, words, told
+            lines, words = lines + new_lines, words + new_words
+            now = time.monotonic()
+            rate = f"{words / max(now - began, 1e-3):,.0f} words/s"
+            bar.update(task, advance=new_lines, description=f"{what}, {rate}")
+            if not console.is_terminal and now - told > 30:
+                told = now
+                console.print(f"{what}: {lines:,} of {total:,} lines, {rate}")
+
+        yield progress

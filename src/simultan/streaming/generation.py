@@ -1,0 +1,382 @@
+"""Many whole sentences at once, with an offline model: for a GPU, and for a CPU.
+
+Sentences of like length share buffers of one shape. A sentence that is complete makes room for the
+next one, and what is left in the end is moved to fewer rows. On a GPU a step of each shape is
+recorded as a CUDA graph, and the host looks every few steps at which sentences are complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simultan.data.vocabulary import EOS
+from simultan.model import TranslationModel
+from simultan.model.buffers import Buffers, halve, widens
+from simultan.streaming.search import Beams, Found, Hypothesis, Pick, Search, Tokens
+
+__all__ = ["Generated", "Generator", "beam_search"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+STEPS = 8  # of a GPU between two looks at it
+WARM = 24  # steps before one is recorded: few sentences are done sooner without
+FEWEST = 64  # rows of a GPU; fewer are no faster
+SPREAD = 256  # slots of a row, on average: longer sentences get fewer rows
+TOGETHER = 2**16  # source tokens that are encoded at once
+GREEDY = Search()
+SHAPES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # source tokens; beyond, powers of 2
+
+
+@dataclass
+class Generated:
+    """What was found for a sentence."""
+
+    hypotheses: list[Hypothesis]  # the best first
+    seconds: float = 0.0  # from its first step to its last
+
+
+class Generator:
+    """Translates with one model in one way; buffers and recorded steps are kept between calls."""
+
+    def __init__(
+        self,
+        model: TranslationModel,
+        search: Search = GREEDY,
+        *,
+        rows: int = 1024,
+        half: bool = True,
+        record: bool = True,
+    ) -> None:
+        """At most so many rows side by side. On a GPU the model is copied to bfloat16 (`half`),
+        and steps are recorded (`record`)."""
+        if model.policy.name != "offline":
+            raise ValueError(
+                "whole sentences: the search hears all of a sentence, so it needs an offline"
+                f" model; this one is {model.policy.name}"
+            )
+        if rows < 1:
+            raise ValueError(f"rows = {rows}: it must be at least 1")
+        self.device = model.output.weight.device
+        self.gpu = self.device.type == "cuda"
+        halves = half and self.gpu and model.output.weight.dtype == torch.float32
+        self.model = halve(model) if halves else model
+        self.search, self.rows = search, rows
+        # an LSTM's library kernels refuse to be recorded
+        self.recorder = Recorder() if record and self.gpu and model.repeated_parts() else None
+        self.boards: dict[tuple[int, int, int], Board] = {}
+        if self.gpu:
+            widens()  # asked now, not while a step is recorded
+
+    @torch.inference_mode()
+    def generate(
+        self,
+        sources: Sequence[Sequence[int]],
+        *,
+        limits: Sequence[int] | None = None,
+        numbers: Sequence[int] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Generated]:
+        """The translations of sources, token ids that end with end-of-sequence, in their order.
+
+        At most limits[i] tokens are written; twice the source's and 30 by default. numbers[i]
+        tells what is drawn for a sentence; its place by default.
+        """
+        results = [Generated([Hypothesis(())]) for _ in sources]
+        before = list(self.model.source_prefix)
+        lengths = np.array([len(source) + len(before) for source in sources], dtype=np.int64)
+        if limits is None:
+            limits = [2 * len(source) + 30 for source in sources]
+        work = Work(
+            sources=[[*before, *source] for source in sources] if before else sources,
+            lengths=lengths,
+            limits=np.array(limits, dtype=np.int64),
+            numbers=np.array(range(len(sources)) if numbers is None else numbers, dtype=np.int64),
+        )
+        some = np.flatnonzero(lengths - len(before) > 1)  # else there is nothing to translate
+        if progress is not None and len(some) < len(sources):
+            progress(len(sources) - len(some))
+        for group, source in self._groups(some, lengths):
+            target = source + source // 2 + 16
+            while len(group):  # few outgrow the first buffers; they are done again
+                again = self._decode(group, source, target, work, results, progress)
+                target *= 2
+                group = again
+        return results
+
+    def _groups(self, some: Array, lengths: Array) -> Iterator[tuple[Array, int]]:
+        """Sentences that share buffers, the longest first, and the room they need."""
+        rest = some[np.argsort(-lengths[some], kind="stable")]
+        shapes = SHAPES if self.gpu else (64, 256)
+        while len(rest):
+            longest = int(lengths[rest[0]])
+            fitting = [shape for shape in shapes if shape >= longest]
+            source = fitting[0] if fitting else 1 << (longest - 1).bit_length()
+            lower = max((shape for shape in (0, *shapes) if shape < source), default=0)
+            if not fitting:
+                lower = max(lower, source // 2)
+            count = int((lengths[rest] > lower).sum())
+            yield rest[:count], source
+            rest = rest[count:]
+
+    def _decode(
+        self,
+        group: Array,
+        source: int,
+        target: int,
+        work: Work,
+        results: list[Generated],
+        progress: Callable[[int], None] | None,
+    ) -> Array:
+        """Translate sentences of one shape; returns those that need more room."""
+        prefix = len(self.model.target_prefix)
+        most = int(work.limits[group].max())
+        target = -(-min(target, most + prefix + 1) // 16) * 16
+        room = target - prefix - 1  # a row that is complete still has a slot after its last
+        queue = Queue(work, group, source, room, self.device)
+        found: Found | None = None
+        board = self._board(self._fit(len(group), source, target), source, target)
+        playing = np.full(board.sentences, -1)  # the place in the group of each sentence
+        began, seconds = np.zeros(len(group)), np.zeros(len(group))
+        while True:
+            free = np.flatnonzero(playing < 0)[: queue.left]
+            busy = board.sentences - int((playing < 0).sum())
+            # not one by one: a few sentences take as long to encode as many
+            enough = len(free) == queue.left or 16 * len(free) >= board.sentences
+            if len(free) and enough:
+                playing[free] = queue.next(len(free), board, self._index(free))
+                began[playing[free]] = time.perf_counter()
+                busy += len(free)
+            if not busy:
+                break
+            if not queue.left and busy <= self._small(board.sentences):
+                board, playing = self._compact(board, playing, source, target)
+            board.run(STEPS if self.gpu else 1, self.recorder)
+            alive = board.tokens.alive.cpu().numpy()  # the host waits here, and nowhere else
+            over = np.flatnonzero((playing >= 0) & ~alive)
+            if len(over):
+                part = board.tokens.found(self._index(over), board.buffers.positions)
+                if found is None:
+                    found = Found(*(one.new_zeros(len(group), *one.shape[1:]) for one in part))
+                places = self._index(playing[over])
+                for whole, one in zip(found, part, strict=True):
+                    whole[places] = one
+                seconds[playing[over]] = time.perf_counter() - began[playing[over]]
+                playing[over] = -1
+                if progress is not None:
+                    progress(len(over))
+        assert found is not None
+        again = self._store(found, group, seconds, work.limits[group] > room, results)
+        if progress is not None and len(again):
+            progress(-len(again))
+        return group[again]
+
+    def _store(
+        self,
+        found: Found,
+        group: Array,
+        seconds: Array,
+        short: Array,
+        results: list[Generated],
+    ) -> Array:
+        """A group's hypotheses; returns the places of those that were cut where room is `short`."""
+        tokens, lengths, scores, complete = (one.cpu() for one in found)
+        rows = zip(tokens.tolist(), lengths.tolist(), scores.tolist(), strict=True)
+        for number, taken, row in zip(group.tolist(), seconds.tolist(), rows, strict=True):
+            kept = [
+                Hypothesis(tuple(written[:length]), score)
+                for written, length, score in zip(*row, strict=True)
+                if score > -math.inf
+            ]
+            results[number] = Generated(kept, results[number].seconds + taken)
+        return np.flatnonzero(~complete.numpy() & short)
+
+    def _fit(self, count: int, source: int, target: int) -> int:
+        """Sentences side by side, of `count`: on a GPU a few numbers only, each a recording."""
+        most = max(1, self.rows // self.search.rows)
+        if not self.gpu:
+            return min(count, most)
+        most = max(1, min(most, most * SPREAD // (source + target)))
+        while most // 4 >= max(count, FEWEST // self.search.rows):
+            most //= 4
+        return most
+
+    def _small(self, sentences: int) -> int:
+        """So few sentences that are left are moved together."""
+        if not self.gpu:
+            return 3 * sentences // 4
+        return sentences // 4 if sentences // 4 >= FEWEST // self.search.rows else 0
+
+    def _compact(
+        self, board: Board, playing: Array, source: int, target: int
+    ) -> tuple[Board, Array]:
+        """The sentences that are left, on fewer rows."""
+        left = np.flatnonzero(playing >= 0)
+        count = board.sentences // 4 if self.gpu else len(left)
+        smaller = self._board(count, source, target)
+        smaller.take_over(board, self._index(left))
+        return smaller, np.concatenate([playing[left], np.full(count - len(left), -1)])
+
+    def _board(self, sentences: int, source: int, target: int) -> Board:
+        shape = sentences, source, target
+        if not self.gpu:
+            return Board(self.model, self.search, *shape)
+        if shape not in self.boards:
+            self.boards[shape] = Board(self.model, self.search, *shape)
+        board = self.boards[shape]
+        board.tokens.alive.zero_()
+        return board
+
+    def _index(self, places: Array) -> Tensor:
+        index = torch.from_numpy(places)
+        return index.pin_memory().to(self.device, non_blocking=True) if self.gpu else index
+
+
+@dataclass(frozen=True)
+class Work:
+    """Sentences to be translated."""
+
+    sources: Sequence[Sequence[int]]
+    lengths: Array
+    limits: Array
+    numbers: Array
+
+
+class Queue:
+    """The sentences of a group on the device, handed out from first to last."""
+
+    def __init__(
+        self, work: Work, group: Array, source: int, room: int, device: torch.device
+    ) -> None:
+        padded = np.full((len(group), source), EOS, dtype=np.int64)
+        flat = chain.from_iterable(work.sources[number] for number in group.tolist())
+        inside = np.arange(source) < work.lengths[group][:, None]
+        padded[inside] = np.fromiter(flat, np.int64, int(work.lengths[group].sum()))
+        limits = np.minimum(work.limits[group], room)
+        arrays = padded, work.lengths[group], limits, work.numbers[group]
+        self.sources, self.lengths, self.limits, self.numbers = (
+            torch.from_numpy(array).to(device) for array in arrays
+        )
+        self.widths = work.lengths[group]
+        self.given = 0
+
+    @property
+    def left(self) -> int:
+        return len(self.lengths) - self.given
+
+    def next(self, count: int, board: Board, places: Tensor) -> Array:
+        """Give the next sentences these places on a board; returns which ones they are."""
+        first = self.given
+        self.given += count
+        step = max(1, TOGETHER // self.sources.shape[1])
+        for start in range(first, self.given, step):
+            part = slice(start, min(start + step, self.given))
+            some = places[start - first : part.stop - first]
+            width = int(self.widths[part].max()) if board.shrinks else self.sources.shape[1]
+            board.buffers.read(self.sources[part, :width], self.lengths[part], some)
+            board.tokens.begin(some, self.limits[part], self.numbers[part])
+            board.width = max(board.width, width)
+        return np.arange(first, self.given)
+
+
+class Board:
+    """Buffers of one shape, what is written there, and a step of it, recorded or not."""
+
+    def __init__(
+        self, model: TranslationModel, search: Search, sentences: int, source: int, target: int
+    ) -> None:
+        self.sentences, self.source, self.target = sentences, source, target
+        self.buffers = Buffers(model, sentences, search.rows, source, target)
+        weight = model.output.weight
+        prefix = torch.tensor(model.target_prefix, dtype=torch.long, device=weight.device)
+        self.tokens: Tokens = (
+            Beams(sentences, target, prefix, search)
+            if search.beam
+            else Pick(sentences, target, prefix, search.sampling)
+        )
+        self.shrinks = not weight.is_cuda  # else a step always looks at all slots
+        self.width = 0  # source tokens that a step looks at
+        self.steps = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def run(self, steps: int, recorder: Recorder | None) -> None:
+        """Every sentence that is not complete gets so many tokens more."""
+        if recorder is not None and self.graph is None and self.steps >= WARM:
+            self.graph = recorder.record(self.step)
+        for _ in range(steps):
+            if self.graph is None:
+                self.step()
+            else:
+                self.graph.replay()
+        self.steps += steps
+
+    def step(self) -> None:
+        """One token; nothing in here waits for a GPU."""
+        buffers, tokens = self.buffers, self.tokens
+        source, target = self.source, self.target
+        if self.shrinks:
+            source, target = self.width, int(buffers.positions.max()) + 1
+        logits = buffers.step(tokens.last.flatten(), source, target)
+        parents = tokens.choose(logits, buffers.positions)
+        if parents is not None:
+            buffers.reorder(parents)
+
+    def take_over(self, other: Board, places: Tensor) -> None:
+        self.buffers.take_over(other.buffers, places)
+        self.tokens.take_over(other.tokens, places)
+        self.width = int(self.buffers.lengths.max()) if self.shrinks else self.source
+
+
+@dataclass
+class Recorder:
+    """Records steps as CUDA graphs, as train/step.py records updates.
+
+    All share memory, since they never run together, and one stream, since the allocator gives no
+    stream what another one has freed.
+    """
+
+    stream: torch.cuda.Stream = field(default_factory=torch.cuda.Stream)
+    first: torch.cuda.CUDAGraph | None = None
+
+    def record(self, step: Callable[[], None]) -> torch.cuda.CUDAGraph:
+        graph, stream = torch.cuda.CUDAGraph(), self.stream
+        stream.wait_stream(torch.cuda.current_stream())
+        gc.disable()  # a collection in between could free what must not be freed now
+        try:
+            with torch.cuda.stream(stream):
+                if self.first is None:
+                    graph.capture_begin(capture_error_mode="thread_local")
+                else:
+                    graph.capture_begin(pool=self.first.pool(), capture_error_mode="thread_local")
+                try:
+                    step()
+                except BaseException:
+                    with contextlib.suppress(RuntimeError):
+                        graph.capture_end()  # else nothing could run in this process any more
+                    raise
+                graph.capture_end()
+        finally:
+            gc.enable()
+        torch.cuda.current_stream().wait_stream(stream)
+        self.first = self.first or graph
+        return graph
+
+
+def beam_search(
+    model: TranslationModel, sources: Sequence[Sequence[int]], beam: int = 4, penalty: float = 1.0
+) -> list[Hypothesis]:
+    """The best translation of each source (token ids that end with end-of-sequence)."""
+    if beam < 1:
+        raise ValueError(f"beam = {beam}: it must be at least 1")
+    generator = Generator(model, Search(beam=beam, penalty=penalty), rows=beam * len(sources) or 1)
+    return [found.hypotheses[0] for found in generator.generate(sources)]
