@@ -26,7 +26,12 @@ def evaluate(
     source: Annotated[Path, "Translate this text, a sentence to a line."],
     reference: Annotated[Path, "Compare with this translation, line by line."],
     out: Annotated[Path, "Write instances.log and scores.json to this folder.", "<FOLDER>"],
-    rows: Annotated[int, Bound(1), "Translate this many sentences side by side."] = 32,
+    rows: Annotated[
+        int | None,
+        Bound(1),
+        "Translate this many sentences side by side; 32 by default, and 2,048 where a GPU"
+        " translates whole sentences.",
+    ] = None,
     at: Annotated[
         tuple[str, ...],
         "Measure a whole curve: lag=3,4,5 or threshold=0.2,0.5,0.8 or k=1,3,5 or agents with a"
@@ -84,9 +89,10 @@ def evaluate(
         if at:
             raise ValueError("--stream and --at: choose one of them")
         documents = documents_of(sources, references, document)
-        play_documents(machine.load(model), documents, decoding, out, speech, rows, scoring)
+        play_documents(machine.load(model), documents, decoding, out, speech, rows or 32, scoring)
         return
     translator = machine.load(model)
+    rows = rows or translator.default_rows(decoding)
     memory.keep()
     with show_progress("translating", len(points) * len(sources)) as progress:
         texts = translator, sources, references, out

@@ -45,7 +45,12 @@ def translate(
         Path | None,
         "Write the translation of --in to this file, line by line. By default, to standard output.",
     ] = None,
-    rows: Annotated[int, Bound(1), "With --in, translate this many lines side by side."] = 32,
+    rows: Annotated[
+        int | None,
+        Bound(1),
+        "With --in, translate this many lines side by side; 32 by default, and 2,048 where a GPU"
+        " translates whole sentences.",
+    ] = None,
     decoding: Decoding = DEFAULT,
     machine: Machine = Machine(threads=1),
 ) -> None:
@@ -106,7 +111,7 @@ def _ending_quietly() -> Iterator[None]:
 
 
 def translate_file(
-    translator: Translator, source: Path, out: Path | None, decoding: Decoding, rows: int
+    translator: Translator, source: Path, out: Path | None, decoding: Decoding, rows: int | None
 ) -> None:
     """A file, line by line: their order and empty lines are kept."""
     from simultan.data.sources import read_lines
