@@ -1,0 +1,173 @@
+"""Draws every figure and writes README.md and the tables of docs/reproduction.md from results/.
+
+make -C experiments/mma2020-de-en figures
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1]))
+
+import matplotlib  # noqa: E402
+from matplotlib.axes import Axes  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
+
+from experiments.harness import ablation, agents, curves, figures, report, tables  # noqa: E402
+from experiments.harness import plan as plans  # noqa: E402
+from experiments.harness import verbs as late  # noqa: E402
+from experiments.harness.figures import (  # noqa: E402
+    AMBER,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    SKY,
+    Curve,
+    curve,
+)
+from experiments.harness.measure import read_predictions  # noqa: E402
+from experiments.harness.plan import Plan  # noqa: E402
+from experiments.harness.tables import Results, Row  # noqa: E402
+
+OTHER = HERE.parent / "mma2020"  # the other pair
+LEARNED = ("mma-il", "mma-il-soft", "mma-h", "milk", "one-head")
+CURVES = [
+    curve("MMA-IL", "MMA-IL", BLUE, "o"),
+    curve("MMA-IL, trained softly", "MMA-IL, soft", BLUE, "*", ""),
+    curve("MMA-H", "MMA-H", ORANGE, "s"),
+    curve("MILk (RNN)", "MILk", GREEN, "^"),
+    curve("MILk (Transformer)", "MILk, Transformer", SKY, "^"),
+    curve("wait-k", "wait-k", AMBER, "D"),
+    figures.rule("test-time wait-k", "agents-wait-k", "v"),
+    figures.rule("AlignAtt", "agents-align-att", "o"),
+    figures.rule("agreement", "agents-agreement", "^"),
+    figures.rule("static read/write", "agents-static", "P"),
+]
+SLOW = 14.0  # AL of what is drawn; all is in the tables
+LEVELS = (2.0, 3.0, 4.0, 5.0, 6.0, 8.0)  # AL at which verbs are compared
+HARD = [("subwords", ("mma-il",), ("mma-h",))]
+VerbRow = tuple[Row, late.Tally]
+
+
+def judge_verbs(folder: Path, keys: Path, plan: Plan, results: Results) -> list[VerbRow]:
+    """The late verbs of every point whose translations are kept."""
+    known = late.read_keys(keys)
+    found = []
+    for row in tables.rows_of(plan.runs, results):
+        points = row.result["points"]
+        file = next(p for p in points if p["point"] == row.point).get("predictions")
+        if file and not row.run.group.name.startswith("ablation"):
+            judged = late.judge(known, read_predictions(folder / file))
+            found.append((row, late.tally(judged)))
+    return found
+
+
+def blocks(plan: Plan, results: Results, folder: Path, verbs: Sequence[VerbRow]) -> dict[str, str]:
+    """Every generated piece of text, by name."""
+    quality = plan.quality
+    points = [(tables.show(r), r.test["al"], r.test[quality], t) for r, t in verbs]
+    systems = {
+        one.label: [(r.test["al"], t.found) for r, t in verbs if one.holds(r.run)] for one in CURVES
+    }
+    pieces = {
+        "progress": tables.progress(plan, results),
+        "part-one": tables.part(1, plan, results),
+        "part-two": tables.part(2, plan, results),
+        "offline": tables.offline(plan, results),
+        "over-wait-k": curves.equal_latency(plan, results, LEARNED, "wait-k"),
+        "over-milk": curves.equal_latency(plan, results, ("mma-il", "mma-h", "one-head"), "milk"),
+        "hard": curves.equal_dal(plan, results, HARD, ("MMA-H", "MMA-IL")),
+        "soft": tables.soft_and_streamed(plan, results),
+        "habits": tables.habits(plan, results),
+        "comparisons": curves.comparisons(folder / "comparisons.json"),
+        "seeds": tables.seeds(plan, results),
+        "ablation": ablation.ablation(plan, results, "valid"),
+        "agents": agents.agents(plan, results),
+        "verbs": late.point_table(points),
+        "verbs-levels": late.level_table(systems, LEVELS),
+        "provenance": tables.provenance(plan, results),
+    }
+    return {f"de-en-{name}": text for name, text in pieces.items()}
+
+
+def draw_verbs(verbs: Sequence[VerbRow]) -> Figure:
+    """Shares of the late verbs that were translated, and written before they were read."""
+    figure = Figure(figsize=(10.4, 4.1), layout="constrained")
+    panels: Sequence[Axes] = figure.subplots(1, 2)
+    shares = {"late verbs that are translated, %": lambda t: t.found}
+    shares["and written before they were read, %"] = lambda t: t.foreseen
+    for axis, (title, share) in zip(panels, shares.items(), strict=True):
+        for one in CURVES:
+            points = sorted(
+                (row.test["al"], 100 * share(tally))
+                for row, tally in verbs
+                if one.holds(row.run) and row.test["al"] <= SLOW
+            )
+            _line(axis, points, one)
+        for row, tally in verbs:
+            if row.run.name in ("offline", "offline-rnn") and axis is panels[0]:
+                colour = GREEN if row.run.name == "offline-rnn" else GREY
+                axis.axhline(100 * tally.found, color=colour, linewidth=1.1, linestyle="--",
+                             label=f"{row.run.name.replace('-rnn', ' RNN')}", zorder=1)  # fmt: skip
+        axis.set_ylabel(title)
+        axis.set_xlabel("Average Lagging (words)")
+    return figures.finish(figure, panels, columns=5)
+
+
+def _line(axis: Axes, points: Sequence[tuple[float, float]], one: Curve) -> None:
+    if points:
+        axis.plot(*zip(*points, strict=True), color=one.colour, marker=one.marker, zorder=3,
+                  linestyle=one.line or "none", linewidth=0.9 if one.thin else 1.6, label=one.label,
+                  markeredgecolor="white", markersize=4.5 if one.thin else 6)  # fmt: skip
+
+
+def draw_all(plan: Plan, results: Results, verbs: Sequence[VerbRow], out: Path) -> list[Path]:
+    """Every figure; one without a result says so."""
+    label = f"BLEU, detokenised ({plan.test})"
+    other = plans.load(OTHER / "plan.toml")
+    known = tables.read_results(OTHER / "results")
+    panels = [
+        (
+            "IWSLT15 English-Vietnamese",
+            [
+                figures.Span("MMA-H, words", other, known, "MMA-H", ORANGE, "s", (5, -10)),
+                figures.Span("MMA-H, subwords", other, known, "MMA-H, modern", BLUE, "o", (-17, 5)),
+            ],
+        ),
+        (
+            "German-English",
+            [figures.Span("MMA-H, German", plan, results, "MMA-H", PINK, "D", (5, -10))],
+        ),
+    ]
+    more = {"floor": 0.0, "label": label, "slow": SLOW}
+    with matplotlib.rc_context(figures.STYLE):
+        drawn = {
+            "quality-tokens": figures.draw_quality(plan, results, CURVES, subwords=True, **more),
+            "quality-words": figures.draw_quality(plan, results, CURVES, **more),
+            "attention-span": figures.draw_spans(panels),
+            "agents": agents.draw(plan, results, label, floor=0.0),
+            "layers-and-heads": figures.draw_ablation(plan, results),
+            "verbs": draw_verbs(verbs),
+        }
+        return [file for name, one in drawn.items() for file in figures.save(one, out / name)]
+
+
+def write_report(folder: Path, document: Path | None, plan_file: Path | None = None) -> list[Path]:
+    """README.md and figures/ in a folder with results/; the blocks of a document, if given."""
+    plan = plans.load(plan_file or folder / "plan.toml")
+    results = tables.read_results(folder / "results")
+    keys = folder / "verbs.tsv"
+    verbs = judge_verbs(folder, keys if keys.exists() else HERE / "verbs.tsv", plan, results)
+    files = draw_all(plan, results, verbs, folder / "figures")
+    pieces = blocks(plan, results, folder, verbs)
+    template = HERE / "README.template.md"
+    return [*files, *report.write_pages(folder / "README.md", template, document, pieces)]
+
+
+if __name__ == "__main__":
+    report.main(HERE, __doc__, write_report)

@@ -1,0 +1,332 @@
+"""The paper's second pair: its plan, late verbs, and the way from a plan to a page, on a toy."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import lzma
+import os
+from pathlib import Path
+
+import pytest
+
+from experiments.harness import compare, plan, verbs
+from experiments.harness.experiment import Experiment, Options
+from experiments.harness.measure import all_scores, read_predictions
+from experiments.harness.verbs import Key, digest, forms, judge, read_keys, tally
+from simultan.data.corpus import prepare
+from simultan.data.sources import TextPair, read_lines
+from simultan.data.toy import write_toy
+from simultan.evaluation.instances import Instance, with_texts
+from simultan.latency import METRICS
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "experiments" / "mma2020-de-en"
+NEWSTEST = os.environ.get("SIMULTAN_NEWSTEST")
+needs_newstest = pytest.mark.skipif(
+    NEWSTEST is None, reason="SIMULTAN_NEWSTEST names no folder with newstest2015.de and .en"
+)
+
+
+# --- verbs that come late
+
+
+@pytest.mark.parametrize(
+    ("verb", "wanted"),
+    [
+        ("stop", {"stop", "stops", "stopped", "stopping"}),
+        ("deny", {"deny", "denies", "denied", "denying"}),
+        ("organise", {"organise", "organised", "organising", "organize", "organized", "organizes"}),
+        ("reach", {"reach", "reaches", "reached", "reaching"}),
+        ("begin", {"begin", "begins", "began", "begun", "beginning"}),
+        ("open", {"open", "opens", "opened", "opening"}),
+        ("lie", {"lie", "lies", "lay", "lying"}),
+    ],
+)
+def test_forms_of_a_verb(verb, wanted):
+    assert wanted <= forms(verb)
+
+
+def test_forms_are_not_other_verbs():
+    assert "sitting" not in forms("site")
+    assert "found" in forms("find")
+    assert "founded" not in forms("find")
+
+
+def instance(index: int, text: str, delays: list[float]) -> Instance:
+    return Instance(index=index, prediction=text, delays=delays, elapsed=[0.0] * len(delays))
+
+
+def key(line: int, accepted: str, position: int = 5, kind: str = "prefix") -> Key:
+    return Key("toy", line, "", position, kind, "x", tuple(accepted.split("; ")))
+
+
+def test_a_verb_is_found_where_it_stands():
+    log = [
+        instance(0, "He Denied, it.", [1, 4, 5]),
+        instance(1, "They set their boats off early.", [1, 2, 3, 5, 6, 6]),
+        instance(2, "The set of boats was far too small to go off.", [1] * 11),
+        instance(3, "Nothing.", [7]),
+    ]
+    keys = [
+        key(1, "refuse; deny"),
+        key(2, "set off"),
+        key(3, "set off", kind="clause"),
+        key(4, "deny"),
+    ]
+    judged = judge(keys, log)
+    assert [one.delay for one in judged] == [4, 6, None, None]
+    assert [one.foreseen for one in judged] == [True, False, False, False]
+    found = tally(judged)
+    assert (found.keys, found.found, found.foreseen, found.lag) == (4, 0.5, 0.25, 1.0)
+    assert found.by_kind == {"prefix": pytest.approx(2 / 3), "clause": 0.0}
+
+
+def test_a_form_alone():
+    log = [instance(0, "The backing fell back.", [1, 2, 3, 4])]
+    assert judge([key(1, "=back")], log)[0].delay == 4
+    assert judge([key(1, "back")], log)[0].delay == 2
+
+
+def test_a_log_without_the_sentence_is_an_error():
+    with pytest.raises(ValueError, match="no sentence 9 of toy"):
+        judge([key(9, "go")], [instance(0, "a", [1])])
+
+
+def test_levels_lie_between_points():
+    text = verbs.level_table({"A": [(2.0, 0.4), (4.0, 0.6)], "B": []}, (3.0, 5.0))
+    assert "| A | 50.0 |  |" in text
+    assert "| B | not yet run |  |" in text
+
+
+def test_the_command_of_verbs(tmp_path, monkeypatch, capsys):
+    keys, log = tmp_path / "keys.tsv", tmp_path / "log.jsonl"
+    keys.write_text("# a comment\ntoy\t1\tabc\t2\tclause\tgehen\tgo; =walk\n")
+    log.write_text(json.dumps({"index": 0, "prediction": "He went", "delays": [1, 3]}) + "\n")
+    monkeypatch.setattr("sys.argv", ["verbs", str(keys), str(log)])
+    assert verbs.main() == 0
+    assert "100.0" in capsys.readouterr().out
+    keys.write_text("toy\t1\tabc\t2\tnoun\tgehen\tgo\n")
+    assert verbs.main() == 2
+    assert "line 1: no kind 'noun'" in capsys.readouterr().err
+
+
+def test_the_list_of_verbs():
+    keys = read_keys(FOLDER / "verbs.tsv")
+    assert len(keys) == len({k.line for k in keys}) == 200
+    assert {k.set for k in keys} == {"newstest2015"}
+    assert min(sum(k.kind == kind for k in keys) for kind in verbs.KINDS) >= 35
+    for one in keys:
+        assert len(one.digest) == 12
+        assert one.position >= 6, "it comes late"
+        assert max(len(word.split()) for word in one.accepted) <= 2, "verbs, no text"
+
+
+@needs_newstest
+def test_the_verbs_are_those_of_newstest():
+    sources, references = (
+        compare.find_text(Path(NEWSTEST), [f"newstest2015.{side}"]) for side in ("de", "en")
+    )
+    keys = read_keys(FOLDER / "verbs.tsv")
+    assert all(digest(sources[k.line - 1]) == k.digest for k in keys)
+    assert all(k.position <= len(sources[k.line - 1].split()) for k in keys)
+    log = [instance(i, text, [1.0] * len(text.split(" "))) for i, text in enumerate(references)]
+    assert tally(judge(keys, log)).found == 1.0
+    shifted = [instance(i, log[i - 100].prediction, log[i - 100].delays) for i in range(len(log))]
+    assert tally(judge(keys, shifted)).found < 0.05  # by chance
+
+
+# --- the plan
+
+
+def test_the_plan():
+    """Every system that is asked for has its points, alike in size, on the same data."""
+    german = plan.load(FOLDER / "plan.toml")
+    assert (german.valid, german.test, german.quality) == ("newstest2013", "newstest2015", "bleu")
+    assert german.counts_subwords
+    groups = {name: [r for r in german.runs if r.group.name == name] for name in german.groups}
+    for name in ("mma-il", "mma-h", "milk", "one-head"):
+        assert len({run.settings for run in groups[name]}) >= 4
+    assert len(groups["wait-k"][0].points) >= 4
+    assert {p.agent.split(":")[0] for r in groups["agents"] for p in r.points if p.agent} == {
+        "wait-k", "static", "align-att", "agreement",
+    }  # fmt: skip
+    for name in ("ablation-offline", "ablation-mma-h"):
+        shapes = {(r.labels["layers"], r.labels["heads"]) for r in groups[name]}
+        assert shapes == {(n, h) for n in (1, 3, 6) for h in (1, 4, 8, 16)}
+    offline = german.run("offline").config().model
+    for run in german.runs:
+        assert run.group.deviations, "every deviation stands beside its number"
+        if run.recipe is None or run.labels.keys() & {"layers"}:
+            continue
+        config = run.config()
+        assert config.train.accumulate == 1
+        if config.model.architecture == "transformer":
+            assert config.model == offline
+        # three epochs since the offline model, in a chain
+        updates, before = config.train.updates, run
+        while before.init_from and "offline" not in before.init_from:
+            before = german.run(before.init_from)
+            updates += before.config().train.updates
+        assert updates >= 5_799, run.name
+
+
+# --- from a plan to a page
+
+TOY = f"""
+name = "toy"
+quality = "bleu"
+set = ["data.batch_tokens=500", "model.decoder_layers=1", "train.average=1"]
+[corpora.toy]
+folder = "toy"
+tokenized = false
+subwords = true
+
+[groups.offline]
+title = "offline"
+figure = "offline"
+paper = 99.0
+corpus = "toy"
+recipe = "{ROOT}/recipes/toy/offline.toml"
+set = ["train.updates=60", "train.warmup=10"]
+deviations = ["a toy"]
+
+[groups.mma-h]
+title = "MMA-H"
+figure = "MMA-H"
+corpus = "toy"
+recipe = "{ROOT}/recipes/toy/mma-h.toml"
+set = ["train.updates=8", "train.warmup=2", "loss.lambda_var=0.1"]
+init_from = "offline"
+
+[groups.wait-k]
+title = "wait-k"
+figure = "wait-k"
+corpus = "toy"
+recipe = "{ROOT}/recipes/toy/wait-k.toml"
+set = ["train.updates=8", "train.warmup=2", "policy.k=[1, 3]"]
+init_from = "offline"
+
+[groups.agents]
+title = "agents"
+part = 3
+corpus = "toy"
+use = "offline"
+
+[[runs]]
+name = "offline"
+group = "offline"
+
+[[runs]]
+name = "mma-h-var0.1"
+group = "mma-h"
+
+[[runs]]
+name = "wait-k"
+group = "wait-k"
+points = ["k=1", "k=3"]
+
+[[runs]]
+name = "agents-wait-k"
+group = "agents"
+points = ["wait-k:1", "wait-k:2"]
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A toy experiment over Moses tokens and subwords, measured in words and in subwords."""
+    folder = tmp_path_factory.mktemp("german")
+    write_toy(folder / "text", 300)
+    pairs = {
+        name: TextPair(*(folder / "text" / f"{name}.{side}" for side in ("en", "fr")))
+        for name in ("train", "valid", "test")
+    }
+    for name in ("valid", "test"):  # a few sentences are enough
+        for path in (pairs[name].source, pairs[name].target):
+            path.write_text("".join(path.read_text().splitlines(keepends=True)[:8]))
+    parts = [pairs["train"]], pairs["valid"], pairs["test"]
+    prepare(folder / "data" / "toy", *parts, pipeline="moses-bpe", vocabulary=300)
+    (folder / "plan.toml").write_text(TOY)
+    toy = plan.load(folder / "plan.toml")
+    options = Options(out=folder, results=folder, device="cpu", revision="abc")
+    summary = Experiment(options, lambda line: None).run(toy, list(toy.runs))
+    assert not summary.failed
+    assert len(summary.done) == 4
+    return folder
+
+
+def results(folder: Path) -> list[dict]:
+    return [json.loads(path.read_text()) for path in sorted((folder / "results").glob("*.json"))]
+
+
+def test_stored_predictions_score_the_same_in_words_and_in_subwords(finished):
+    sources, references = (
+        list(read_lines(finished / "text" / f"test.{side}")) for side in ("en", "fr")
+    )
+    for result in results(finished):
+        for point in result["points"]:
+            scores = point["test"]
+            assert scores["al_subwords"] != scores["al"]  # a word has several pieces
+            file = finished / point["predictions"]
+            log = with_texts(read_predictions(file), sources, references)
+            again = all_scores(log, tokenized=False, subwords=True)
+            for name in ("bleu", *METRICS, *(f"{metric}_subwords" for metric in METRICS)):
+                assert again[name] == pytest.approx(scores[name], abs=1e-9), name
+            kept = [json.loads(line) for line in lzma.decompress(file.read_bytes()).splitlines()]
+            wanted = {"index", "prediction", "delays", "token_delays", "source_subwords"}
+            assert all(line.keys() - {"spans"} == wanted | {"reference_tokens"} for line in kept)
+
+
+def test_the_page_is_made_of_results_and_predictions(finished):
+    spec = importlib.util.spec_from_file_location("german_report", FOLDER / "report.py")
+    report = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(report)
+    sources = list(read_lines(finished / "text" / "test.en"))
+    written = "=" + sources[0].split()[0]  # found or not: a key is judged
+    (finished / "verbs.tsv").write_text(
+        "\n".join(
+            "\t".join(["toy", str(n + 1), digest(line), "2", kind, "gehen", f"go; {written}"])
+            for n, (line, kind) in enumerate(zip(sources, verbs.KINDS, strict=False))
+        )
+        + "\n"
+    )
+    document = finished / "page.md"
+    document.write_text("a\n<!-- de-en-offline: begin -->\n<!-- de-en-offline: end -->\nb\n")
+    document.write_text(document.read_text() + "<!-- goals: begin -->\nc\n<!-- goals: end -->\n")
+    files = report.write_report(finished, document, None)
+    before = {file: file.read_bytes() for file in files}
+    bleu = next(r for r in results(finished) if r["name"] == "offline")["points"][0]["test"]["bleu"]
+    page = (finished / "README.md").read_text()
+    assert f"| offline | 99.00 | {bleu:.2f} |" in document.read_text()
+    assert "<!-- goals: begin -->\nc\n" in document.read_text(), "another experiment's block"
+    assert "| run | AL | BLEU | verbs, % |" in page
+    assert "AL, tokens" in page
+    assert "{{" not in page
+    report.write_report(finished, document, None)
+    assert before == {file: file.read_bytes() for file in files}
+
+
+def test_paired_bootstrap(finished):
+    from sacrebleu.metrics.bleu import BLEU
+
+    references = list(read_lines(finished / "text" / "test.fr"))
+    pairs = [("claim", "offline", "wait-k@k=1"), ("claim", "offline", "nothing")]
+    compare.compare(finished, pairs, references, BLEU(force=True), draws=50)
+    (found,) = json.loads((finished / "comparisons.json").read_text())
+    assert found["low"] <= found["difference"] <= found["high"]
+    assert (found["one"], found["other"]) == ("offline", "wait-k@k=1")
+
+
+# --- what is stored
+
+
+@needs_newstest
+def test_stored_predictions_of_newstest_score_as_the_tables_say():
+    texts = [compare.find_text(Path(NEWSTEST), [f"newstest2015.{side}"]) for side in ("de", "en")]
+    for result in results(FOLDER):
+        for point in result["points"]:
+            log = with_texts(read_predictions(FOLDER / point["predictions"]), *texts)
+            again = all_scores(log, tokenized=False, subwords=True)
+            for name in ("bleu", "length_ratio", *METRICS, "al_subwords", "dal_subwords"):
+                assert again[name] == pytest.approx(point["test"][name], abs=5e-3), result["name"]
