@@ -211,9 +211,9 @@ def attempt(
     positions = torch.arange(memory.shape[1])
     stops: list[list[int]] = []
     for index, layer in enumerate(model.decoder_layers):
-        residual, cross = layer.attention_residual, layer.cross
-        x = residual.after(x, layer.attention(residual.before(x)))
-        y = layer.cross_residual.before(x)
+        cross = layer.cross
+        x = layer.look_back(x)
+        y = layer.cross_residual.norm(x)
         query = split_heads(cross.select_query(y[:, -1:]), cross.heads)
         energy = cross.energy(query, split_heads(cross.select_key(memory), cross.heads))[0, :, 0]
         stops.append([])
@@ -229,7 +229,7 @@ def attempt(
             split_heads(cross.value(memory), cross.heads),
             attn_mask=positions <= limits.transpose(1, 2)[..., None],
         )
-        x = layer.look_at(x, cross.output(context.transpose(1, 2).flatten(2)))
+        x = layer.look_at(x, context.transpose(1, 2).flatten(2))
     return int(model.project(model.decoder_norm(x[:, -1])).argmax()), stops
 
 

@@ -66,7 +66,7 @@ def test_attention(rows: list[int], starts: list[int], count: int, window: int |
     cache = Cache(1, 2, 3, 4, 24, torch.zeros(0))
     cache.layers[0].normal_()
     span, q = Span(cache, rows, starts, count, window), torch.randn(len(rows), count, 4, 24)
-    found = kernels.attend(q.flatten(0, 1), cache.layers[0], span.reach)
+    found = kernels.attend(q.view(-1, 4 * 24), cache.layers[0], span.reach)
     expected = attend(q, *span.read(0), span.mask, exact=True)
     torch.testing.assert_close(found.view(q.shape), expected)
 

@@ -254,7 +254,7 @@ def test_offline_attention_is_softmax_attention() -> None:
         for p, y in ((attention.query, x), (attention.key, memory), (attention.value, memory))
     )
     context = torch.nn.functional.scaled_dot_product_attention(q, k, v)
-    expected = attention.output(context.transpose(1, 2).reshape(1, 5, 16))
+    expected = context.transpose(1, 2).reshape(1, 5, 16)
     torch.testing.assert_close(attention.forward_fixed(x, memory, stops), expected)
 
 

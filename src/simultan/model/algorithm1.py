@@ -63,12 +63,12 @@ def step(
     active = [row for row in rows if state.pending[row] is None and _begin(model, state, row)]
     nothing = model.output.weight.detach()[:0]
     x = model.begin([last[row] for row in active], active, state) if active else nothing
-    queries = context = x
+    queries = found = x
     weights: list[Tensor] = []
     for layer, cross in enumerate(model.cross_attentions()):
         if active:
             x = model.look_back(layer, x, active, state)
-            queries = cross.queries(model.source_query(layer, x))
+            queries = model.queries(layer, x)
         if cross.selecting_heads:
             stopped = [[False] * cross.selecting_heads for _ in active]
             x, queries = _resume(layer, rows, active, x, queries, stopped, state)
@@ -78,10 +78,10 @@ def step(
         if not active:
             continue
         stops = [state.stops[row][layer if model.policy.every_head else 0] for row in active]
-        context, weight = cross.read(queries, state.source, layer, active, stops, attention)
+        found, weight = cross.read(queries, state.source, layer, active, stops, attention)
         if weight is not None:
             weights.append(weight)
-        x = model.look_at(layer, x, context)
+        x = model.look_at(layer, x, found)
         state.evaluations += len(active)
     if not active:
         no_logits = nothing.new_zeros(0, model.output.out_features)
@@ -89,6 +89,7 @@ def step(
     hidden = model.end(x)
     positions = table([state.stops[row] for row in active], state, x)
     seen = torch.stack(weights, 1) if weights else None
+    context = model.cross_attentions()[-1].output(found) if attention else None
     return Step(active, model.project(hidden), hidden, positions, seen, context)
 
 

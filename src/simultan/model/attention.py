@@ -128,12 +128,18 @@ class SelfAttention(nn.Module):
         self.output = Linear(model.width, model.width)
 
     def forward(
-        self, x: Tensor, span: Span | None = None, layer: int = 0, stops: Tensor | None = None
+        self,
+        x: Tensor,
+        span: Span | None = None,
+        layer: int = 0,
+        stops: Tensor | None = None,
+        norm: nn.LayerNorm | None = None,
     ) -> Tensor:
-        """Whole sequences x [B, N, D]; or new positions [R, C, D], a span of the cache. With stops
-        [B, 1] all positions see the sequence up to there."""
+        """What is found [..., D], to go through `output`: of whole sequences x [B, N, D]; or of new
+        positions [R, C, D], a span of the cache. With stops [B, 1] all positions see the sequence
+        up to there. `norm` is applied to x first."""
         batch, count, width = x.shape
-        qkv = self.qkv(x).view(batch, count, 3, self.heads, width // self.heads)
+        qkv = self.qkv(x, norm=norm).view(batch, count, 3, self.heads, width // self.heads)
         if self.rotary:
             if span is None:
                 positions = torch.arange(count, device=x.device)[None]
@@ -142,17 +148,17 @@ class SelfAttention(nn.Module):
             turned = [rotate(part.transpose(1, 2), positions).transpose(1, 2)
                       for part in qkv.unbind(2)[:2]]  # fmt: skip
             qkv = torch.stack([*turned, qkv[:, :, 2]], 2)
+        if span is not None and self.compiled:
+            together, data = qkv.view(-1, 3 * width), span.cache.layers[layer]
+            kernels.append(together.narrow(1, width, 2 * width), data, span.reach)
+            return kernels.attend(together, data, span.reach).view(x.shape)
         if span is None:
             parts = qkv.permute(2, 0, 3, 1, 4)
             context = self.attend_all(parts[0], parts[1], parts[2], stops).transpose(1, 2)
         else:
             span.cache.write(layer, 0, span, qkv.narrow(2, 1, 2))
-            query = qkv.select(2, 0)
-            if self.compiled:
-                context = kernels.attend(query.flatten(0, 1), span.cache.layers[layer], span.reach)
-            else:
-                context = attend(query, *span.read(layer), span.mask, self.exact)
-        return self.output(context.reshape(x.shape))
+            context = attend(qkv.select(2, 0), *span.read(layer), span.mask, self.exact)
+        return context.reshape(x.shape)
 
     def attend_all(self, q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None) -> Tensor:
         """Of whole sequences. Right padding needs no mask: it is the future."""
@@ -226,7 +232,8 @@ class MonotonicAttention(nn.Module):
         alpha: Tensor | None,
         chance: Chance,
     ) -> tuple[Tensor, Tensor]:
-        """Learned policies: x [B, T, D], memory [B, S, D] -> output, alpha [B, H, T, S].
+        """Learned policies: x [B, T, D], memory [B, S, D] -> what is found, to go through `output`,
+        and alpha [B, H, T, S].
 
         A layer that does not select takes the alpha of the layer that does.
         """
@@ -248,7 +255,7 @@ class MonotonicAttention(nn.Module):
                 alpha.expand_as(u), u, source_lengths, lookback=self.policy.lookback
             )
         context = torch.matmul(self.dropout(beta).to(value.dtype), value)
-        return self.output(join_heads(context)), alpha
+        return join_heads(context), alpha
 
     def forward_fixed(self, x: Tensor, memory: Tensor, stops: Tensor) -> Tensor:
         """Fixed policies: where each target token stops is known, stops [B, T or 1]."""
@@ -260,7 +267,7 @@ class MonotonicAttention(nn.Module):
         else:
             mask = visible(stops, memory.shape[1], self.policy.lookback)[:, None]
             context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
-        return self.output(join_heads(context))
+        return join_heads(context)
 
     # --- streams ---
 
@@ -268,9 +275,9 @@ class MonotonicAttention(nn.Module):
         """What a decoder keeps of an encoded token, but for the selection keys."""
         return [self.key, self.value] if self.soft else [self.value]
 
-    def queries(self, x: Tensor) -> Tensor:
+    def queries(self, x: Tensor, norm: nn.LayerNorm | None = None) -> Tensor:
         """All queries of one target token, x [R, D] -> [R, Q]: to select by, then to attend by."""
-        return x[:, :0] if self.all_queries is None else self.all_queries.forward(x)
+        return x[:, :0] if self.all_queries is None else self.all_queries.forward(x, norm)
 
     def selection(self, queries: Tensor) -> Tensor:
         """The selection queries among them [R, H, 1, D]."""
@@ -290,7 +297,6 @@ class MonotonicAttention(nn.Module):
         """The first source token, from begins[r][h] to ends[r], whose energy exceeds the row's
         limit, which is p_choose > threshold without a sigmoid; ends[r]: there is none."""
         bases, heads = [selection.base[row] for row in rows], self.selecting_heads
-        query = self.selection(queries)
         if self.compiled:
             reach = Reach(
                 rows,
@@ -298,12 +304,12 @@ class MonotonicAttention(nn.Module):
                 [end - base for end, base in zip(ends, bases, strict=True) for _ in range(heads)],
             )
             found = kernels.scan(
-                query.squeeze(2), selection.layers[layer], reach, limits, self.energy_gain,
+                queries, selection.layers[layer], reach, limits, self.energy_gain,
                 self.energy_bias,
             )  # fmt: skip
             return [[found[i * heads + h] + base for h in range(heads)]
                     for i, base in enumerate(bases)]  # fmt: skip
-        chosen = [list(at) for at in begins]
+        query, chosen = self.selection(queries), [list(at) for at in begins]
         looking = [min(at) for at in begins]  # the first token that a head of the row looks at
         while (longest := max(e - t for e, t in zip(ends, looking, strict=True))) > 0:
             slots = [t - base for t, base in zip(looking, bases, strict=True)]
@@ -335,16 +341,16 @@ class MonotonicAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from one target token to the source up to each head's stop, [R][1 or H].
 
-        -> [R, D] and, if wanted, the weights [R, H, N].
+        -> [R, D], to go through `output`, and, if wanted, the weights [R, H, N].
         """
         lookback, heads = self.policy.lookback, self.heads
         slots = [[t - source.base[row] for t in at] for row, at in zip(rows, stops, strict=True)]
         if self.compiled and self.soft and not weights:
-            query = queries.narrow(1, self.select_width, self.width).unflatten(1, (heads, -1))
+            query = queries.narrow(1, self.select_width, self.width)
             ends = [t + 1 for at in slots for t in (at if len(at) == heads else at * heads)]
             far = lookback or max(ends)
             reach = Reach(rows, [max(0, end - far) for end in ends], ends)
-            return self.output(kernels.attend(query, source.layers[layer], reach)), None
+            return kernels.attend(query, source.layers[layer], reach), None
         last = max(map(max, slots))
         first = 0 if lookback is None else max(0, min(map(min, slots)) - lookback + 1)
         keys_values = source.read(layer, rows, [first] * len(rows), last + 1 - first)
@@ -352,10 +358,10 @@ class MonotonicAttention(nn.Module):
         alike = all(slot == last for at in slots for slot in at)
         if not self.soft:
             if alike:
-                return self.output(value[:, last - first].flatten(1)), None
+                return value[:, last - first].flatten(1), None
             at = torch.tensor(slots, device=value.device) - first
             index = at[:, None, :, None].expand(-1, 1, heads, value.shape[-1])
-            return self.output(value.gather(1, index).flatten(1)), None
+            return value.gather(1, index).flatten(1), None
         mask = None
         if not alike:  # else all heads see all that was read from the cache
             mask = mask_of(slots, first, last, lookback, value)
@@ -368,4 +374,4 @@ class MonotonicAttention(nn.Module):
             seen = None if mask is None else mask.permute(0, 3, 1, 2)
             found = attention_weights(query, key, seen).squeeze(-1).transpose(1, 2)
             found = F.pad(found, (first, 0))
-        return self.output(context.reshape(len(rows), -1)), found
+        return context.reshape(len(rows), -1), found

@@ -84,16 +84,14 @@ class Buffers:
         x = memory.begin(tokens, positions)
         for layer, cross in enumerate(self.attentions):
             x = memory.look_back(layer, x, positions, target)
-            query = model.source_query(layer, x)
-            if cross.soft:
-                query = cross.queries(query)
+            query = model.queries(layer, x) if cross.soft else x  # of one token, nothing is asked
             query = query.view(len(self.lengths), self.beam, self.heads, -1)
             kept = self.source[layer].narrow(1, 0, source)
             context = _attend(
                 query, kept.select(2, 0), kept.select(2, -1), self.lengths - 1,
                 model.policy.lookback, cross.exact,
             )  # fmt: skip
-            x = model.look_at(layer, x, cross.output(context.reshape(len(x), -1)))
+            x = model.look_at(layer, x, context.reshape(len(x), -1))
         return _project(model, model.end(x))
 
     def reorder(self, parents: Tensor) -> None:
@@ -152,7 +150,7 @@ class TransformerBuffers:
     def look_back(self, layer: int, x: Tensor, positions: Tensor, target: int) -> Tensor:
         part = self.model.decoder_layers[layer]
         residual, attention = part.attention_residual, part.attention
-        qkv = attention.qkv(residual.before(x)).view(len(x), 1, 3, self.heads, self.size)
+        qkv = attention.qkv(x, norm=residual.before).view(len(x), 1, 3, self.heads, self.size)
         query, new = qkv.select(2, 0), qkv[:, 0, 1:]
         if attention.rotary:
             query, key = (
@@ -167,7 +165,7 @@ class TransformerBuffers:
         context = _attend(
             query, kept.select(2, 0), kept.select(2, 1), positions, window, attention.exact
         )
-        return residual.after(x, attention.output(context.reshape(x.shape)))
+        return residual.after(x, attention.output, context.reshape(x.shape))
 
     def reset(self, rows: Tensor) -> None:
         pass  # what lies past a row's position does not count

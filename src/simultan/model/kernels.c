@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 8")
@@ -89,14 +90,33 @@ INLINE void tile(const int rows, const int int8, const Layer *layer, const char 
   }
 }
 
-void linear(const Layer *layer, const float *x, long rows, int relu, const float *plus, float *y) {
+static void normalize(const float *x, long size, const float *gain, const float *bias, float eps,
+                      float *y) {
+  float mean = 0, variance = 0;
+#pragma omp simd reduction(+ : mean)
+  for (long k = 0; k < size; k++) mean += x[k];
+  mean /= size;
+#pragma omp simd reduction(+ : variance)
+  for (long k = 0; k < size; k++) variance += (x[k] - mean) * (x[k] - mean);
+  float scale = 1 / sqrtf(variance / size + eps);
+#pragma omp simd
+  for (long k = 0; k < size; k++) y[k] = (x[k] - mean) * scale * gain[k] + bias[k];
+}
+
+void linear(const Layer *layer, const float *x, long rows, const float *norm_gain,
+            const float *norm_bias, float eps, int relu, const float *plus, float *y) {
   const int int8 = layer->scales != NULL;
   long x_row = int8 ? (layer->inputs + 3) / 4 * 4 : layer->inputs * 4; /* in bytes */
   uint8_t *levels = int8 ? malloc(CHUNK * x_row) : NULL;
+  float *normal = norm_gain ? malloc(CHUNK * layer->inputs * sizeof(float)) : NULL;
   float scales[CHUNK];
   for (long begin = 0; begin < rows; begin += CHUNK) {
     long end = rows - begin < CHUNK ? rows : begin + CHUNK;
     const float *inputs = x + begin * layer->inputs;
+    for (long r = 0; norm_gain && r < end - begin; r++)
+      normalize(inputs + r * layer->inputs, layer->inputs, norm_gain, norm_bias, eps,
+                normal + r * layer->inputs);
+    if (norm_gain) inputs = normal;
     for (long r = 0; int8 && r < end - begin; r++)
       scales[r] = quantize(inputs + r * layer->inputs, layer, levels + r * x_row);
     const char *w = layer->weight;
@@ -115,6 +135,7 @@ void linear(const Layer *layer, const float *x, long rows, int relu, const float
       }
   }
   free(levels);
+  free(normal);
 }
 
 INLINE float dot(const float *a, const float *b, long size) {
@@ -122,6 +143,14 @@ INLINE float dot(const float *a, const float *b, long size) {
 #pragma omp simd reduction(+ : sum)
   for (long d = 0; d < size; d++) sum += a[d] * b[d];
   return sum;
+}
+
+void append(const float *new, long new_row, long size, float *cache, long row, long position,
+            const long *row_of, const int *ends, long rows, long heads) {
+  for (long r = 0; r < rows; r++) {
+    float *to = cache + row_of[r] * row + (ends[r * heads] - 1) * position;
+    memcpy(to, new + r * new_row, size * sizeof(float));
+  }
 }
 
 void attend(const float *q, long q_row, const float *cache, long row, long position, long value,

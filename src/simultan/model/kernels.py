@@ -14,18 +14,26 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from ctypes import c_double, c_int, c_long, c_void_p
+from ctypes import c_double, c_float, c_int, c_long, c_void_p
 from functools import cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-__all__ = ["Layer", "Reach", "attend", "find", "function", "has_vnni", "scan"]
+__all__ = ["Layer", "Reach", "append", "attend", "find", "function", "has_vnni", "scan"]
 
 VECTORS = ["-mavx512f", "-mavx512bw", "-mavx512vnni", "-mfma"]
 ROUNDING = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 OPTIONS = ["-O3", "-fopenmp-simd", *VECTORS, *ROUNDING, "-shared", "-fPIC"]
+
+TYPES = {"p": c_void_p, "l": c_long, "i": c_int, "f": c_float}
+FUNCTIONS = {  # and their arguments
+    "linear": "pplppfipp",
+    "append": "pllpllppll",
+    "attend": "plplllppplllp",
+    "scan": "plpllpppplllpp",
+}
 
 
 @cache
@@ -77,13 +85,7 @@ def function(name: str) -> Callable[..., None]:
     """A function of the library, if there is one."""
     found = getattr(find(), name)
     found.restype = None
-    found.argtypes = {
-        "linear": [c_void_p, c_void_p, c_long, c_int, c_void_p, c_void_p],
-        "attend": [c_void_p, c_long, c_void_p, *[c_long] * 3, *[c_void_p] * 3, *[c_long] * 3,
-                   c_void_p],
-        "scan": [c_void_p, c_long, c_void_p, *[c_long] * 2, *[c_void_p] * 4, *[c_long] * 3,
-                 *[c_void_p] * 2],
-    }[name]  # fmt: skip
+    found.argtypes = [TYPES[letter] for letter in FUNCTIONS[name]]
     call: Callable[..., None] = found
     return call
 
@@ -96,9 +98,19 @@ class Reach:
         self.begins, self.ends = (c_int * len(begins))(*begins), (c_int * len(ends))(*ends)
 
 
+def append(new: Tensor, data: Tensor, reach: Reach) -> None:
+    """Write what belongs to a new position, new [R, K H D], at the end of its reach."""
+    rows, size = new.shape
+    row, position, _, _, _ = data.stride()
+    function("append")(
+        new.data_ptr(), new.stride(0), size, data.data_ptr(), row, position, reach.rows,
+        reach.ends, rows, data.shape[3],
+    )  # fmt: skip
+
+
 def attend(q: Tensor, data: Tensor, reach: Reach) -> Tensor:
-    """Queries q [R, H, D] over the keys and values of a layer of a cache -> [R, H D]."""
-    rows, heads, size = q.shape
+    """Queries that begin rows of q [R, ...] over a layer of a cache -> [R, H D]."""
+    rows, (heads, size) = len(q), data.shape[3:]
     y = q.new_empty(rows, heads * size)
     row, position, kind, _, _ = data.stride()
     function("attend")(
@@ -117,8 +129,8 @@ def scan(
     bias: Tensor | None,
 ) -> list[int]:
     """The first slot within reach at which a head's energy exceeds its row's limit, [R H]; where
-    there is none, the end of its reach. Queries q [R, H, D]; energy as in MonotonicAttention."""
-    rows, heads, size = q.shape
+    there is none, the end of its reach. Energies as in MonotonicAttention."""
+    rows, (heads, size) = len(q), data.shape[3:]
     function("scan")(
         q.data_ptr(), q.stride(0), data.data_ptr(), data.stride(0), data.stride(1), reach.rows,
         reach.begins, reach.ends, (c_double * rows)(*limits), rows, heads, size,

@@ -30,9 +30,15 @@ EXPONENT = 0xFF << 23  # of a number in float32
 class Layout(ABC):
     """Weights as streams multiply by them."""
 
-    def __call__(self, x: Tensor, relu: bool = False, plus: Tensor | None = None) -> Tensor:
-        """x [..., K] -> [..., N]; of that what is positive, and the sum with [..., N]."""
-        y = self.multiply(x)
+    def __call__(
+        self,
+        x: Tensor,
+        relu: bool = False,
+        plus: Tensor | None = None,
+        norm: nn.LayerNorm | None = None,
+    ) -> Tensor:
+        """x [..., K], normalised -> [..., N]; what is positive of that; its sum with [..., N]."""
+        y = self.multiply(x if norm is None else norm.forward(x))
         if relu:
             y = y.relu_()
         return y if plus is None else y.add_(plus)
@@ -51,11 +57,18 @@ class Linear(nn.Linear):
     layout: Layout | None = None
     positive = False  # whether no input is below zero
 
-    def __call__(self, x: Tensor, relu: bool = False, plus: Tensor | None = None) -> Tensor:
+    def __call__(
+        self,
+        x: Tensor,
+        relu: bool = False,
+        plus: Tensor | None = None,
+        norm: nn.LayerNorm | None = None,
+    ) -> Tensor:
+        """As of a layout."""
         layout = self.layout  # streams have no hooks: to look for them takes time
         if layout is not None:
-            return layout(x, relu, plus)
-        y: Tensor = super().__call__(x)
+            return layout(x, relu, plus, norm)
+        y: Tensor = super().__call__(x if norm is None else norm.forward(x))
         if relu:
             y = y.relu()
         return y if plus is None else y + plus
@@ -70,9 +83,11 @@ class Joint(nn.Module):
         super().__init__()
         self.linears = linears  # a tuple: they stay submodules of their owners alone
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, norm: nn.LayerNorm | None = None) -> Tensor:
         """Their outputs, side by side."""
-        return torch.cat(list(self.each(x)), -1) if self.layout is None else self.layout(x)
+        if self.layout is not None:
+            return self.layout(x, norm=norm)
+        return torch.cat(list(self.each(x if norm is None else norm.forward(x))), -1)
 
     def each(self, x: Tensor) -> Iterator[Tensor]:
         """Their outputs, one after the other."""
@@ -268,11 +283,17 @@ class Tiled(Layout):
         self.kept: dict[str, Tensor] = {}
         self.layer: tuple[Callable[..., None], kernels.Layer, int] | None = None
 
-    def __call__(self, x: Tensor, relu: bool = False, plus: Tensor | None = None) -> Tensor:
+    def __call__(
+        self,
+        x: Tensor,
+        relu: bool = False,
+        plus: Tensor | None = None,
+        norm: nn.LayerNorm | None = None,
+    ) -> Tensor:
         if torch.get_num_threads() > 1:
             if self.plain is None:
                 self.plain = self.make_plain(self.linears)
-            return self.plain(x, relu, plus)
+            return self.plain(x, relu, plus, norm)
         call, _, address = self.layer or self._lay_out()
         x = x.contiguous()
         y = x.new_empty((*x.shape[:-1], self.outputs))
@@ -282,6 +303,9 @@ class Tiled(Layout):
             address,
             x.data_ptr(),
             x.numel() // self.inputs,
+            None if norm is None else norm.weight.data_ptr(),
+            None if norm is None else norm.bias.data_ptr(),
+            0.0 if norm is None else norm.eps,
             relu,
             None if plus is None else plus.data_ptr(),
             y.data_ptr(),

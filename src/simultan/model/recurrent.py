@@ -160,11 +160,11 @@ class Recurrent(TranslationModel):
     def look_back(self, layer: int, x: Tensor, rows: list[int], state: State) -> Tensor:
         return x
 
-    def source_query(self, layer: int, x: Tensor) -> Tensor:
-        return x
+    def queries(self, layer: int, x: Tensor) -> Tensor:
+        return self.cross.queries(x)
 
-    def look_at(self, layer: int, x: Tensor, context: Tensor) -> Tensor:
-        return torch.tanh(self.combine(torch.cat([context, x], -1)))
+    def look_at(self, layer: int, x: Tensor, found: Tensor) -> Tensor:
+        return torch.tanh(self.combine(torch.cat([self.cross.output(found), x], -1)))
 
     def end(self, x: Tensor) -> Tensor:
         return x

@@ -199,7 +199,7 @@ class Step:
     hidden: Tensor  # [R, D] the decoder's state before the output projection
     positions: Tensor  # [R, L, H] the source token each head stands on
     attention: Tensor | None = None  # [R, L, H, N] weights over the source, where asked for
-    context: Tensor | None = None  # [R, D] what the last layer's attention has found
+    context: Tensor | None = None  # [R, D] what the last layer's has found, where asked for
 
     def best(self, first: int) -> list[int]:
         """The most probable token of each row, from `first` on."""

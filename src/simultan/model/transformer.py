@@ -112,19 +112,21 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(model.dropout)
         self.activation = ACTIVATIONS.get(model.activation)
 
-    def forward(self, x: Tensor) -> Tensor:
-        if self.activation is None and not self.training:
-            return self.outer(self.inner(x, relu=True))
-        if self.activation is None:
-            return self.outer(self.dropout.relu(self.inner(x)))
-        return self.outer(self.dropout(self.activation(self.inner(x))))
+    def forward(self, x: Tensor, norm: nn.LayerNorm | None = None) -> Tensor:
+        """The hidden layer, to go through `outer`; `norm` is applied to x first."""
+        if self.activation is not None:
+            return self.dropout(self.activation(self.inner(x, norm=norm)))
+        if self.training:
+            return self.dropout.relu(self.inner(x, norm=norm))
+        return self.inner(x, relu=True, norm=norm)
 
 
 class Residual(nn.Module):
-    """x + f(norm(x)), or norm(x + f(x)): the two halves around f.
+    """x + linear(f(norm(x))), or norm(x + linear(f(x))): what is around f.
 
-    Here and in layers forward() is called by its name: what PyTorch does around it takes as long
-    as some of the operations.
+    Norm and sum are part of the linear layers beside them, which may do all in one go. Here and in
+    layers forward() is called by its name: what PyTorch does around it takes as long as some of
+    the operations.
     """
 
     def __init__(self, model: ModelConfig) -> None:
@@ -133,11 +135,13 @@ class Residual(nn.Module):
         self.pre = model.norm == "pre"
         self.dropout = Dropout(model.dropout)
 
-    def before(self, x: Tensor) -> Tensor:
-        return self.norm.forward(x) if self.pre else x
+    @property
+    def before(self) -> LayerNorm | None:
+        """What f begins with."""
+        return self.norm if self.pre else None
 
-    def after(self, x: Tensor, update: Tensor) -> Tensor:
-        x = x + (self.dropout(update) if self.training else update)
+    def after(self, x: Tensor, linear: Linear, found: Tensor) -> Tensor:
+        x = x + self.dropout(linear(found)) if self.training else linear(found, plus=x)
         return x if self.pre else self.norm.forward(x)
 
 
@@ -165,12 +169,13 @@ class Layer(nn.Module):
     ) -> Tensor:
         """Each position looks at those before it; index of the layer in the cache. With stops
         [B, 1] it looks at all up to there."""
-        residual = self.attention_residual
-        return residual.after(x, self.attention.forward(residual.before(x), span, index, stops))
+        residual, attention = self.attention_residual, self.attention
+        found = attention.forward(x, span, index, stops, residual.before)
+        return residual.after(x, attention.output, found)
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        residual = self.ffn_residual
-        return residual.after(x, self.ffn.forward(residual.before(x)))
+        residual, ffn = self.ffn_residual, self.ffn
+        return residual.after(x, ffn.outer, ffn.forward(x, residual.before))
 
 
 class EncoderLayer(Layer):
@@ -190,15 +195,16 @@ class DecoderLayer(Layer):
     ) -> tuple[Tensor, Tensor | None]:
         """Whole sequences: the layer's output, and the alignment it read with, if it is learned."""
         x = self.look_back(x)
-        query = self.cross_residual.before(x)
+        norm = self.cross_residual.before
+        query = x if norm is None else norm(x)
         if stops is not None:
             return self.look_at(x, self.cross.forward_fixed(query, memory, stops)), None
         context, alpha = self.cross(query, memory, source_lengths, alpha, chance)
         return self.look_at(x, context), alpha
 
-    def look_at(self, x: Tensor, context: Tensor) -> Tensor:
+    def look_at(self, x: Tensor, found: Tensor) -> Tensor:
         """From what the attention over the source has found to the layer's output."""
-        return self.feed_forward(self.cross_residual.after(x, context))
+        return self.feed_forward(self.cross_residual.after(x, self.cross.output, found))
 
 
 @dataclass
@@ -381,11 +387,12 @@ class Transformer(TranslationModel):
             span = memory.span = self.span(memory.decoder, list(rows), starts, 1)
         return self.decoder_layers[layer].look_back(x.unsqueeze(1), span, layer).squeeze(1)
 
-    def source_query(self, layer: int, x: Tensor) -> Tensor:
-        return self.decoder_layers[layer].cross_residual.before(x)
+    def queries(self, layer: int, x: Tensor) -> Tensor:
+        decoder = self.decoder_layers[layer]
+        return decoder.cross.queries(x, decoder.cross_residual.before)
 
-    def look_at(self, layer: int, x: Tensor, context: Tensor) -> Tensor:
-        return self.decoder_layers[layer].look_at(x, context)
+    def look_at(self, layer: int, x: Tensor, found: Tensor) -> Tensor:
+        return self.decoder_layers[layer].look_at(x, found)
 
     def end(self, x: Tensor) -> Tensor:
         return self.decoder_norm(x)

@@ -169,11 +169,11 @@ class TranslationModel(nn.Module, ABC):
         """The part of a decoder layer that looks at the target's past, x [R, D]."""
 
     @abstractmethod
-    def source_query(self, layer: int, x: Tensor) -> Tensor:
-        """What a layer's attention over the source asks by."""
+    def queries(self, layer: int, x: Tensor) -> Tensor:
+        """Those of a layer's attention over the source."""
 
     @abstractmethod
-    def look_at(self, layer: int, x: Tensor, context: Tensor) -> Tensor:
+    def look_at(self, layer: int, x: Tensor, found: Tensor) -> Tensor:
         """The rest of the layer, with what that attention has found."""
 
     @abstractmethod
