@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 
 import simultan
@@ -102,7 +103,7 @@ def measure_new(
     began = time.perf_counter()
     found = generator.generate(sources, limits=limits)
     seconds = time.perf_counter() - began
-    tokens = sum(len(one.hypotheses[0].tokens) + 1 for one in found)
+    tokens = int(found.best().lengths.sum()) + count  # each with its end
     return tokens / seconds, warmup, generator
 
 
@@ -125,8 +126,8 @@ def measure_text(lines: list[str], workers: int) -> None:
     """Words a second of what is done for each line beside the GPU."""
     codec = Codec.load(boxed.resolve(boxed.default()))
     words = sum(len(line.split()) for line in lines)
-    rates = {}
     for careful in (True, False):
+        rates = {}
         text = LineText(codec, careful)
         began = time.perf_counter()
         encoded = [text.encode(line) for line in lines]
@@ -153,7 +154,7 @@ def measure_text(lines: list[str], workers: int) -> None:
         began = time.perf_counter()
         futures = [pool.encode(chunk) for chunk in chunks]
         back = [
-            pool.decode(chunk, future.result().lists(), ".gz")
+            pool.decode(chunk, future.result(), np.ones(len(chunk), bool), ".gz")
             for chunk, future in zip(chunks, futures, strict=True)
         ]
         total = sum(future.result()[1] for future in back)

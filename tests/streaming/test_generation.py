@@ -14,6 +14,7 @@ from small import ARCHITECTURES, CODEC, make, sentence
 from simultan.config import Config
 from simultan.data.vocabulary import BOS, EOS
 from simultan.model import TranslationModel
+from simultan.model.buffers import halve
 from simultan.streaming import generation
 from simultan.streaming.decoding import Sampling
 from simultan.streaming.generation import Generator, beam_search
@@ -90,7 +91,7 @@ def search_slowly(
 
 
 def tokens_of(generator: Generator, sources: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    return [one.hypotheses[0].tokens for one in generator.generate(sources)]
+    return [tuple(tokens) for tokens in generator.generate(sources).best().lists()]
 
 
 def alike(one: Translation, other: Translation) -> bool:
@@ -122,15 +123,16 @@ def test_beams_are_those_of_the_slow_search(architecture: str) -> None:
         search = Search(beam=beam, best=min(2, beam))
         found = Generator(model, search, rows=3 * beam).generate(sources)
         with torch.inference_mode():
-            for source, one in zip(sources, found, strict=True):
+            for i, source in enumerate(sources):
+                hypotheses = found.hypotheses(i)
                 if len(source) == 1:
-                    assert one.hypotheses == [Hypothesis(())]
+                    assert hypotheses == [Hypothesis(())]
                     continue
                 wanted = search_slowly(model, source, beam)
-                for wants, has in zip(wanted, one.hypotheses, strict=False):
+                for wants, has in zip(wanted, hypotheses, strict=False):
                     assert has.tokens == wants.tokens
                     assert has.score == pytest.approx(wants.score, rel=1e-5)
-                assert len(one.hypotheses) == min(search.best, len(wanted))
+                assert len(hypotheses) == min(search.best, len(wanted))
 
 
 @pytest.mark.parametrize("search", [Search(), Search(beam=3), Search(sampling=Sampling(1.3, 6))])
@@ -139,8 +141,8 @@ def test_rows_do_not_see_each_other(search: Search) -> None:
     model = lively("transformer", 1)
     alone, sources = [], SOURCES[:14]
     for number, source in enumerate(sources):
-        (one,) = Generator(model, search, rows=1).generate([source], numbers=[number])
-        alone.append(one.hypotheses[0].tokens)
+        one = Generator(model, search, rows=1).generate([source], numbers=[number])
+        alone.append(one.hypotheses(0)[0].tokens)
     assert len({len(tokens) for tokens in alone}) > 3  # they end at different times
     for rows in (3, 4, 9, 300):
         assert tokens_of(Generator(model, search, rows=rows), sources) == alone
@@ -152,10 +154,9 @@ def test_what_outgrows_its_room_is_done_again(monkeypatch: pytest.MonkeyPatch) -
     done: list[int] = []
     for search in (Search(), Search(beam=2)):
         found = Generator(model, search, rows=8).generate(sources, progress=done.append)
-        lengths = [len(one.hypotheses[0].tokens) for one in found]
-        assert lengths == [2 * len(source) + 30 for source in sources]
+        assert found.tokens.lengths.tolist() == [2 * len(source) + 30 for source in sources]
         limited = Generator(model, search, rows=8).generate(sources, limits=[5, 7])
-        assert [len(one.hypotheses[0].tokens) for one in limited] == [5, 7]
+        assert limited.tokens.lengths.tolist() == [5, 7]
     assert sum(done) == 4
 
 
@@ -167,9 +168,12 @@ def test_prefixes_are_forced() -> None:
     with torch.inference_mode():
         for beam in (1, 3):
             found = Generator(model, Search(beam=beam), rows=12).generate(SOURCES)
-            for source, one in zip(SOURCES[1:], found[1:], strict=True):
+            for i, source in enumerate(SOURCES):
                 if len(source) > 1:
-                    assert one.hypotheses[0].tokens == search_slowly(model, source, beam)[0].tokens
+                    assert (
+                        found.hypotheses(i)[0].tokens
+                        == search_slowly(model, source, beam)[0].tokens
+                    )
     prefixed = tokens_of(Generator(model, rows=4), SOURCES)
     assert prefixed != plain
     assert prefixed == tokens_of(Generator(model, Search(beam=1), rows=4), SOURCES)
@@ -213,7 +217,7 @@ def test_a_seed_draws_the_same_again() -> None:
 
 def test_edges() -> None:
     model = make("offline", "transformer")
-    assert Generator(model).generate([]) == []
+    assert len(Generator(model).generate([])) == 0
     assert beam_search(model, []) == []
     with pytest.raises(ValueError, match="needs an offline model; this one is mma-il"):
         Generator(make("mma-il", "transformer"))
@@ -243,11 +247,16 @@ def test_recorded_steps_are_the_steps(search: Search, monkeypatch: pytest.Monkey
     assert sum(board.graph is not None for board in recorded.boards.values()) > 0
 
 
-@pytest.mark.gpu
-def test_bfloat16_writes_nearly_the_same() -> None:
-    model = lively("transformer", 1).float()
-    wanted = tokens_of(Generator(model, rows=64), SOURCES)
-    found = tokens_of(Generator(copy.deepcopy(model).cuda(), rows=64), SOURCES)
-    same = sum(one == other for one, other in zip(wanted, found, strict=True))
-    assert same >= 0.6 * len(wanted)
-    assert next(model.parameters()).dtype == torch.float32
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_bfloat16_writes_nearly_the_same(device: str) -> None:
+    """Random models are undecided, so that many sentences part after some tokens."""
+    for seed in range(3):
+        model = lively("transformer", seed).float()
+        wanted = tokens_of(Generator(model, rows=64), SOURCES)
+        found = tokens_of(Generator(halve(copy.deepcopy(model).to(device)), rows=64), SOURCES)
+        begins = [one[:1] == other[:1] for one, other in zip(wanted, found, strict=True)]
+        assert sum(begins) >= len(begins) - 2
+        assert sum(map(tuple.__eq__, wanted, found)) >= 0.3 * len(wanted)
+        assert next(model.parameters()).dtype == torch.float32
+    far = [[*[5] * 1100, EOS], [6, 7, EOS]]  # past the table of positions
+    assert len(tokens_of(Generator(halve(model.to(device)), rows=4), far)[1])

@@ -27,6 +27,8 @@ __all__ = ["Buffers", "halve"]
 def halve(model: TranslationModel) -> TranslationModel:
     """A copy in bfloat16, laid out for inference."""
     half = copy.deepcopy(model).train()  # without the layouts, which would stay as they are
+    for module in half.modules():
+        module.__dict__.pop("_compiled_call_impl", None)  # it would call the original
     half = half.to(torch.bfloat16).eval().requires_grad_(False)
     return half.prepare_inference()
 
@@ -214,7 +216,10 @@ class RecurrentBuffers:
 def _encode(model: TranslationModel, tokens: Tensor, lengths: Tensor) -> Tensor:
     """[N, S] -> [N, S, D]; what lies past a length means nothing."""
     if isinstance(model, Transformer):
-        return model.encode(tokens, lengths)
+        half = model.output.weight.dtype == torch.bfloat16
+        # positions beyond the table are float32: autocast, as in training, rounds what they make
+        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=half):
+            return model.encode(tokens, lengths)
     assert isinstance(model, Recurrent)  # padding is its future
     memory: Tensor = model.encoder(model.scale * model.source_embedding(tokens))[0]
     return memory

@@ -16,8 +16,11 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Protocol, Self
 
+import numpy as np
+
+from simultan.data.ragged import Ragged
 from simultan.streaming.decoding import DEFAULT, Decoding
-from simultan.streaming.lines import Chunk, LineWorkers, compress
+from simultan.streaming.lines import LineWorkers, compress
 from simultan.streaming.translator import Translator, limits
 
 __all__ = ["Distilled", "distill", "translate_lines"]
@@ -105,7 +108,7 @@ class _Part:
     """Lines that are translated together."""
 
     lines: list[list[str]]  # in chunks
-    encoded: list[Future[Chunk]]
+    encoded: list[Future[Ragged]]
     first: int  # the number of the first line
 
 
@@ -140,22 +143,22 @@ def _generate(
         part = read_part()
         pending: list[tuple[Future[tuple[bytes, int]], int]] = []  # and how many lines
         while part.lines:
-            sources = [tokens for chunk in part.encoded for tokens in chunk.result().lists()]
+            sources = Ragged.join(chunk.result() for chunk in part.encoded)
             following = read_part()
-            fits = [len(tokens) <= longest for tokens in sources]
-            result.too_long += len(sources) - sum(fits)
-            short = [tokens if fit else [] for tokens, fit in zip(sources, fits, strict=True)]
-            numbers = range(part.first, part.first + len(sources))
-            found = generator.generate(short, limits=limits(short, careful), numbers=numbers)
+            fits = sources.lengths <= longest
+            result.too_long += len(sources) - int(fits.sum())
+            found = generator.generate(
+                sources,
+                limits=np.where(fits, limits(sources, careful), 0),
+                numbers=np.arange(part.first, part.first + len(sources)),
+            ).best()
             yield from _results(pending)
-            tokens_of = (
-                one.hypotheses[0].tokens if fit else None
-                for one, fit in zip(found, fits, strict=True)
-            )
-            pending = [
-                (text.decode(chunk, list(islice(tokens_of, len(chunk))), file.suffix), len(chunk))
-                for chunk in part.lines
-            ]
+            pending, start = [], 0
+            for chunk in part.lines:
+                stop = start + len(chunk)
+                some = found.part(start, stop), fits[start:stop]
+                pending.append((text.decode(chunk, *some, file.suffix), len(chunk)))
+                start = stop
             part = following
             if not workers:  # it is done already
                 yield from _results(pending)

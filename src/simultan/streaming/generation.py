@@ -13,21 +13,19 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from simultan.data.ragged import Array, Ragged
 from simultan.data.vocabulary import EOS
 from simultan.model import TranslationModel
 from simultan.model.buffers import Buffers, halve, widens
 from simultan.streaming.search import Beams, Found, Hypothesis, Pick, Search, Tokens
 
 __all__ = ["Generated", "Generator", "beam_search"]
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 STEPS = 8  # of a GPU between two looks at it
 WARM = 24  # steps before one is recorded: few sentences are done sooner without
@@ -38,12 +36,32 @@ GREEDY = Search()
 SHAPES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # source tokens; beyond, powers of 2
 
 
-@dataclass
+@dataclass(frozen=True)
 class Generated:
-    """What was found for a sentence."""
+    """What was found for N sentences, up to K hypotheses for each, the best first."""
 
-    hypotheses: list[Hypothesis]  # the best first
-    seconds: float = 0.0  # from its first step to its last
+    tokens: Ragged  # [N K]
+    scores: Array  # [N, K]; -inf: there are fewer
+    seconds: Array  # [N] from the first step of a sentence to its last
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def hypotheses(self, sentence: int) -> list[Hypothesis]:
+        scores = self.scores[sentence].tolist()
+        first = sentence * len(scores)
+        return [
+            Hypothesis(tuple(self.tokens[first + k]), score)
+            for k, score in enumerate(scores)
+            if score > -math.inf or not k
+        ]
+
+    def best(self) -> Ragged:
+        """The tokens of the best hypothesis of each sentence."""
+        count = self.scores.shape[1]
+        if count == 1:
+            return self.tokens
+        return Ragged.of([self.tokens[count * i] for i in range(len(self))])
 
 
 class Generator:
@@ -81,38 +99,37 @@ class Generator:
     @torch.inference_mode()
     def generate(
         self,
-        sources: Sequence[Sequence[int]],
+        sources: Ragged | Sequence[Sequence[int]],
         *,
-        limits: Sequence[int] | None = None,
-        numbers: Sequence[int] | None = None,
+        limits: Array | Sequence[int] | None = None,
+        numbers: Array | Sequence[int] | None = None,
         progress: Callable[[int], None] | None = None,
-    ) -> list[Generated]:
+    ) -> Generated:
         """The translations of sources, token ids that end with end-of-sequence, in their order.
 
         At most limits[i] tokens are written; twice the source's and 30 by default. numbers[i]
         tells what is drawn for a sentence; its place by default.
         """
-        results = [Generated([Hypothesis(())]) for _ in sources]
-        before = list(self.model.source_prefix)
-        lengths = np.array([len(source) + len(before) for source in sources], dtype=np.int64)
-        if limits is None:
-            limits = [2 * len(source) + 30 for source in sources]
+        if not isinstance(sources, Ragged):
+            sources = Ragged.of(sources)
+        lengths, count = sources.lengths, len(sources)
         work = Work(
-            sources=[[*before, *source] for source in sources] if before else sources,
-            lengths=lengths,
-            limits=np.array(limits, dtype=np.int64),
-            numbers=np.array(range(len(sources)) if numbers is None else numbers, dtype=np.int64),
+            sources=sources,
+            prefix=self.model.source_prefix,
+            limits=np.array(2 * lengths + 30 if limits is None else limits, dtype=np.int64),
+            numbers=np.array(np.arange(count) if numbers is None else numbers, dtype=np.int64),
         )
-        some = np.flatnonzero(lengths - len(before) > 1)  # else there is nothing to translate
-        if progress is not None and len(some) < len(sources):
-            progress(len(sources) - len(some))
-        for group, source in self._groups(some, lengths):
+        some = np.flatnonzero((lengths > 1) & (work.limits > 0))  # else there is nothing to do
+        if progress is not None and len(some) < count:
+            progress(count - len(some))
+        parts: list[Part] = []
+        for group, source in self._groups(some, lengths + len(work.prefix)):
             target = source + source // 2 + 16
             while len(group):  # few outgrow the first buffers; they are done again
-                again = self._decode(group, source, target, work, results, progress)
-                target *= 2
-                group = again
-        return results
+                part, again = self._decode(group, source, target, work, progress)
+                parts.append(part)
+                group, target = group[again], 2 * target
+        return _collect(parts, count, self.search.best)
 
     def _groups(self, some: Array, lengths: Array) -> Iterator[tuple[Array, int]]:
         """Sentences that share buffers, the longest first, and the room they need."""
@@ -135,10 +152,9 @@ class Generator:
         source: int,
         target: int,
         work: Work,
-        results: list[Generated],
         progress: Callable[[int], None] | None,
-    ) -> Array:
-        """Translate sentences of one shape; returns those that need more room."""
+    ) -> tuple[Part, Array]:
+        """Translate sentences of one shape; returns places of those that need more room."""
         prefix = len(self.model.target_prefix)
         most = int(work.limits[group].max())
         target = -(-min(target, most + prefix + 1) // 16) * 16
@@ -176,30 +192,11 @@ class Generator:
                 if progress is not None:
                     progress(len(over))
         assert found is not None
-        again = self._store(found, group, seconds, work.limits[group] > room, results)
+        tokens, lengths, scores, complete = (one.cpu().numpy() for one in found)
+        again = np.flatnonzero(~complete & (work.limits[group] > room))
         if progress is not None and len(again):
             progress(-len(again))
-        return group[again]
-
-    def _store(
-        self,
-        found: Found,
-        group: Array,
-        seconds: Array,
-        short: Array,
-        results: list[Generated],
-    ) -> Array:
-        """A group's hypotheses; returns the places of those that were cut where room is `short`."""
-        tokens, lengths, scores, complete = (one.cpu() for one in found)
-        rows = zip(tokens.tolist(), lengths.tolist(), scores.tolist(), strict=True)
-        for number, taken, row in zip(group.tolist(), seconds.tolist(), rows, strict=True):
-            kept = [
-                Hypothesis(tuple(written[:length]), score)
-                for written, length, score in zip(*row, strict=True)
-                if score > -math.inf
-            ]
-            results[number] = Generated(kept, results[number].seconds + taken)
-        return np.flatnonzero(~complete.numpy() & short)
+        return Part(group, tokens, lengths, scores, seconds), again
 
     def _fit(self, count: int, source: int, target: int) -> int:
         """Sentences side by side, of `count`: on a GPU a few numbers only, each a recording."""
@@ -246,10 +243,37 @@ class Generator:
 class Work:
     """Sentences to be translated."""
 
-    sources: Sequence[Sequence[int]]
-    lengths: Array
+    sources: Ragged
+    prefix: tuple[int, ...]  # before every source
     limits: Array
     numbers: Array
+
+
+class Part(NamedTuple):
+    """What was found for sentences of one shape."""
+
+    group: Array  # [n] which ones they are
+    tokens: Array  # [n, K, T]
+    lengths: Array  # [n, K]
+    scores: Array  # [n, K]
+    seconds: Array  # [n]
+
+
+def _collect(parts: list[Part], count: int, best: int) -> Generated:
+    """All parts in the order of the sentences; a later part replaces an earlier one."""
+    lengths = np.zeros((count, best), np.int64)
+    scores, seconds = np.full((count, best), -np.inf), np.zeros(count)
+    scores[:, 0], latest = 0.0, np.full(count, -1)
+    for index, part in enumerate(parts):
+        lengths[part.group], scores[part.group] = part.lengths, part.scores
+        seconds[part.group] += part.seconds
+        latest[part.group] = index
+    tokens = Ragged.empty(lengths.flatten())
+    for index, part in enumerate(parts):
+        valid = np.flatnonzero(latest[part.group] == index)
+        rows = (part.group[valid, None] * best + np.arange(best)).flatten()
+        tokens.put(rows, part.tokens[valid].reshape(len(rows), -1))
+    return Generated(tokens, scores, seconds)
 
 
 class Queue:
@@ -258,16 +282,15 @@ class Queue:
     def __init__(
         self, work: Work, group: Array, source: int, room: int, device: torch.device
     ) -> None:
-        padded = np.full((len(group), source), EOS, dtype=np.int64)
-        flat = chain.from_iterable(work.sources[number] for number in group.tolist())
-        inside = np.arange(source) < work.lengths[group][:, None]
-        padded[inside] = np.fromiter(flat, np.int64, int(work.lengths[group].sum()))
+        before = np.tile(np.array(work.prefix, np.int64), (len(group), 1))
+        padded = work.sources.padded(group, source - len(work.prefix), EOS)
+        lengths = work.sources.lengths[group] + len(work.prefix)
         limits = np.minimum(work.limits[group], room)
-        arrays = padded, work.lengths[group], limits, work.numbers[group]
+        arrays = np.concatenate([before, padded], 1), lengths, limits, work.numbers[group]
         self.sources, self.lengths, self.limits, self.numbers = (
             torch.from_numpy(array).to(device) for array in arrays
         )
-        self.widths = work.lengths[group]
+        self.widths = lengths
         self.given = 0
 
     @property
@@ -379,4 +402,5 @@ def beam_search(
     if beam < 1:
         raise ValueError(f"beam = {beam}: it must be at least 1")
     generator = Generator(model, Search(beam=beam, penalty=penalty), rows=beam * len(sources) or 1)
-    return [found.hypotheses[0] for found in generator.generate(sources)]
+    found = generator.generate(sources)
+    return [found.hypotheses(i)[0] for i in range(len(found))]

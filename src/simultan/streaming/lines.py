@@ -18,10 +18,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Any, NamedTuple, Self
 
-import numpy as np
-
 from simultan.data.codec import Codec
 from simultan.data.languages import row
+from simultan.data.ragged import Array, Ragged
 from simultan.data.vocabulary import EOS, UNK
 from simultan.data.words import join_words
 from simultan.data.writer import LONGEST_WORD
@@ -210,26 +209,6 @@ def repeats(tokens: Sequence[int]) -> bool:
 # --- worker processes ---
 
 
-class Chunk(NamedTuple):
-    """Lists of tokens as they go from process to process."""
-
-    flat: bytes
-    lengths: list[int]
-
-    @classmethod
-    def of(cls, lists: Sequence[Sequence[int]]) -> Chunk:
-        lengths = [len(tokens) for tokens in lists]
-        flat = (token for tokens in lists for token in tokens)
-        return cls(np.fromiter(flat, np.int32, sum(lengths)).tobytes(), lengths)
-
-    def lists(self) -> list[list[int]]:
-        flat, start, found = np.frombuffer(self.flat, np.int32).tolist(), 0, []
-        for length in self.lengths:
-            found.append(flat[start : start + length])
-            start += length
-        return found
-
-
 class LineWorkers:
     """Encodes and decodes many lines, in other processes or, with none of them, at once."""
 
@@ -257,18 +236,17 @@ class LineWorkers:
             self.pool.shutdown(cancel_futures=True)
             self.folder.cleanup()
 
-    def encode(self, lines: list[str]) -> Future[Chunk]:
+    def encode(self, lines: list[str]) -> Future[Ragged]:
         return self._submit(_encode, lines)
 
     def decode(
-        self, lines: list[str], found: Sequence[Sequence[int] | None], suffix: str
+        self, lines: list[str], found: Ragged, fits: Array, suffix: str
     ) -> Future[tuple[bytes, int]]:
         """The lines of a file, compressed if its name ends so, and the number of their words.
 
-        None: there is no translation, and the line is empty.
+        fits [N] False: the line has no translation, and is empty.
         """
-        missing = [i for i, tokens in enumerate(found) if tokens is None]
-        return self._submit(_decode, lines, Chunk.of([t or () for t in found]), missing, suffix)
+        return self._submit(_decode, lines, found, fits, suffix)
 
     def _submit(self, function: Any, *arguments: Any) -> Future[Any]:
         if self.pool is not None:
@@ -300,16 +278,16 @@ def _follow_parent() -> None:
     os._exit(1)
 
 
-def _encode(lines: list[str]) -> Chunk:
+def _encode(lines: list[str]) -> Ragged:
     assert _text is not None
-    return Chunk.of([_text.encode(line) for line in lines])
+    return Ragged.of([_text.encode(line) for line in lines])
 
 
-def _decode(lines: list[str], found: Chunk, missing: list[int], suffix: str) -> tuple[bytes, int]:
+def _decode(lines: list[str], found: Ragged, fits: Array, suffix: str) -> tuple[bytes, int]:
     assert _text is not None
-    left_out, texts, words = set(missing), [], 0
-    for i, (line, tokens) in enumerate(zip(lines, found.lists(), strict=True)):
-        new = [] if i in left_out else _text.decode(line, tokens).words
+    texts, words = [], 0
+    for line, tokens, fit in zip(lines, found.lists(), fits.tolist(), strict=True):
+        new = _text.decode(line, tokens).words if fit else []
         words += len(new)
         texts.append(_text.join(new) + "\n")
     return compress("".join(texts).encode(), suffix), words

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from simultan import checkpoint
 from simultan.config import Config
 from simultan.data.codec import Codec
+from simultan.data.ragged import Array, Ragged
 from simultan.data.words import join_words
 from simultan.model import TranslationModel
 from simultan.streaming import backends
@@ -161,29 +162,29 @@ class Translator:
     ) -> list[Translation]:
         careful = decoding.beam is None
         text = LineText(self.codec, careful)
-        sources = [text.encode(sentence) for sentence in sentences]
+        sources = Ragged.of([text.encode(sentence) for sentence in sentences])
         found = self.generator(decoding, rows).generate(
             sources, limits=limits(sources, careful), progress=progress
         )
         results = []
-        for sentence, source, one in zip(sentences, sources, found, strict=True):
-            written = text.decode(sentence, one.hypotheses[0].tokens)
+        for i, (sentence, tokens) in enumerate(zip(sentences, found.best().lists(), strict=True)):
+            written = text.decode(sentence, tokens)
             result = Translation(
                 words=written.words,
                 delays=written.delays,
-                elapsed=[one.seconds] * len(written.words),
+                elapsed=[float(found.seconds[i])] * len(written.words),
                 tokens=list(written.tokens),
-                token_delays=[len(source)] * len(written.tokens),
+                token_delays=[int(sources.lengths[i])] * len(written.tokens),
                 language=self.codec.target_language,
             )
             results.append(result)
         return results
 
 
-def limits(sources: Sequence[Sequence[int]], careful: bool) -> list[int]:
+def limits(sources: Ragged, careful: bool) -> Array:
     """Tokens that may be written for each source; a session has a bound beside."""
-    most = MOST if careful else sys.maxsize
-    return [min(2 * len(source) + 30, most) for source in sources]
+    found: Array = 2 * sources.lengths + 30
+    return np.minimum(found, MOST) if careful else found
 
 
 def play(
