@@ -192,7 +192,9 @@ class Generator:
                 if progress is not None:
                     progress(len(over))
         assert found is not None
-        tokens, lengths, scores, complete = (one.cpu().numpy() for one in found)
+        lengths, scores, complete = (one.cpu().numpy() for one in found[1:])
+        longest = int(lengths.max())
+        tokens = found.tokens[:, :, :longest].to(torch.int32).cpu().numpy()
         again = np.flatnonzero(~complete & (work.limits[group] > room))
         if progress is not None and len(again):
             progress(-len(again))
