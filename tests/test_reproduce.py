@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments.harness import __main__ as command
-from experiments.harness import experiment, plan, record
+from experiments.harness import agents, experiment, plan, record
 from experiments.harness.experiment import Experiment, Options, Summary
 from experiments.harness.measure import head_habits
 from experiments.harness.plan import Plan, PlannedRun
@@ -409,6 +409,27 @@ def test_the_command(toy, corpus, tmp_path, monkeypatch, capsys):
 
 
 # --- what is stored
+
+
+def test_a_result_says_how_an_agent_was_trained(tmp_path):
+    """Its recipe without folders, and its last update; a table has what was done and guessed."""
+    folder = tmp_path / "runs" / "early"
+    folder.mkdir(parents=True)
+    text = 'name = "predict"\n[data]\nfolder = "/here"\nmax_length = 25\n'
+    text += "[train]\nsentences = 12\nsamples = 4\n[reward]\nlag = 0.03\n"
+    (folder / "agent.toml").write_text(text)
+    notes = [{"kind": "train", "update": 5}, {"kind": "train", "update": 60}, {"kind": "valid"}]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(n) + "\n" for n in notes))
+    assert record.trained_agent(Decoding.parse("wait-k:3")) == {}
+    found = record.trained_agent(Decoding.parse(f"{folder}:0.3"))
+    assert found == record.trained_agent(Decoding.parse(str(folder)))
+    assert found["agent"]["last"] == notes[1]
+    assert found["agent"]["recipe"]["data"] == {"max_length": 25}
+    chosen = plan.load(FOLDER / "plan.toml")
+    point = {"point": "early:0.3", "test": {"guesses": 1.5, "guesses_right": 0.25}, **found}
+    table = agents.trained(chosen, {"agents-predict": {"points": [point]}})
+    row = table.splitlines()[2]
+    assert row == "| early:0.3 | predict | 60 updates, 2,880 episodes | 0.030 | 1.50 | 25% |"
 
 
 @pytest.mark.skipif(

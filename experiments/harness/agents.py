@@ -14,7 +14,7 @@ from experiments.harness.plan import Plan
 from experiments.harness.tables import Results
 from simultan.latency import METRICS
 
-GROUPS = ("agents", "agents-trained")
+GROUPS = ("agents", "agents-trained", "agents-prefixes")
 RULE = "agents-wait-k"  # what others are compared with
 
 
@@ -58,9 +58,36 @@ def agents(plan: Plan, results: Results) -> str:
             for key in ("al", "dal")
         ]
         name = row.point or "whole sentences"
+        if row.run.group.name == "agents-prefixes":
+            name += ", prefix pairs"
         body.append([name, *scores, *latencies, tables.number(test["length_ratio"], 3), *above])
     header = ["agent", "BLEU", "lower-cased", "AL", "LAAL", "DAL", "length"]
     return tables.table([*header, "over wait-k at this AL", "at this DAL"], body)
+
+
+def trained(plan: Plan, results: Results) -> str:
+    """Agents with weights: what they were trained on and for, and how often they guess rightly."""
+    body = []
+    for run in plan.runs:
+        for point in results[run.name]["points"] if run.name in results else ():
+            if "agent" not in point:
+                continue
+            recipe, last, test = point["agent"]["recipe"], point["agent"]["last"], point["test"]
+            part = recipe.get("train", {})
+            if "oracle" in recipe:
+                effort = f"{recipe['oracle']['sentences']:,} sentences of the oracle"
+            else:
+                episodes = last["update"] * part["sentences"] * part["samples"]
+                effort = f"{last['update']:,} updates, {episodes:,} episodes"
+            guesses = ["", ""]
+            if test.get("guesses"):
+                guesses = [tables.number(test["guesses"]), f"{test['guesses_right']:.0%}"]
+            price = tables.number(recipe.get("reward", {}).get("lag"), 3)
+            body.append([point["point"], recipe["name"], effort, price, *guesses])
+    if not body:
+        return tables.not_run()
+    header = ["agent", "kind", "trained on", "price of a word of lag"]
+    return tables.table([*header, "guesses a sentence", "of them right"], body)
 
 
 def _over(rule: Sequence[tables.Row], test: dict[str, Any], key: str, quality: str) -> str:

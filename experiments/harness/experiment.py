@@ -291,10 +291,10 @@ class Experiment:
         losses = self.workers.submit(work, self._measures_on())
         found = self._all(run, shares)
         points = []
-        for point in run.points:
-            name = label(point)
+        for point, name in [(point, label(point)) for point in run.points]:
             valid, test = (found[f"{split}@{name}"] for split in ("valid", "test"))
-            points.append({"point": name, "valid": valid.scores, "test": test.scores})
+            scores = {"point": name, "valid": valid.scores, "test": test.scores}
+            points.append(scores | record.trained_agent(point))
             if test.heads:
                 points[-1]["heads"] = test.heads
             if run.predictions:

@@ -166,7 +166,7 @@ def write_predictions(path: Path, packed: bytes) -> None:
 
     `spans`: for each target token, the distance between the first and the last head;
     `token_delays`, `source_subwords` and `reference_tokens`, where latency counts subwords, are
-    delays and lengths in them.
+    delays and lengths in them; `guesses`: whether each guess of an agent was right.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
@@ -188,6 +188,8 @@ def _packed(instances: Sequence[Instance], subwords: bool) -> bytes:
         if instance.token_heads:
             positions = torch.tensor(instance.token_heads).flatten(1)  # [T, L H]
             table["spans"] = (positions.amax(1) - positions.amin(1)).tolist()
+        if instance.guesses:
+            table["guesses"] = instance.guesses
         return json.dumps(table, ensure_ascii=False)
 
     lines = (line(instance) for instance in instances)

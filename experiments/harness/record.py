@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import subprocess
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from typing import Any
 import torch
 
 from simultan.evaluation.instances import write_text
+from simultan.streaming.agents import is_folder
+from simultan.streaming.decoding import Decoding
 
 __all__ = [
     "append_log",
@@ -21,6 +25,7 @@ __all__ = [
     "machine",
     "read",
     "revision",
+    "trained_agent",
     "write",
     "write_text",
 ]
@@ -82,6 +87,20 @@ def revision(folder: Path) -> str:
 
     head = git("rev-parse", "--short=12", "HEAD")
     return head + ("+" if head and git("status", "--porcelain", "-uno", "--", "src") else "")
+
+
+def trained_agent(decoding: Decoding) -> dict[str, Any]:
+    """How an agent's folder was made: its recipe, and what its training ended with."""
+    if decoding.agent is None or not is_folder(decoding.agent):
+        return {}
+    folder = Path(re.sub(r":0?\.[0-9]+$", "", decoding.agent))
+    recipe = tomllib.loads((folder / "agent.toml").read_text(encoding="utf-8"))
+    recipe["data"].pop("folder", None)  # folders of this machine mean nothing elsewhere
+    log = folder / "metrics.jsonl"
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    notes = [note for note in map(json.loads, lines) if note["kind"] == "train"]
+    last = notes[-1] if notes else read(folder / "metrics.json")
+    return {"agent": {"recipe": recipe, "last": last}}
 
 
 def headline(result: Mapping[str, Any], quality: str) -> str:

@@ -18,6 +18,7 @@ from experiments.harness.compare import compare, find_text  # noqa: E402
 
 HEADS = "many deciding heads against one, both Transformers"
 TRANSFORMER = "one deciding head: Transformer against RNN"
+AGENTS = "agents against test-time wait-k"
 PAIRS = [  # what is claimed, one, other
     ("a learned against a fixed policy", "mma-il-avg0.08", "wait-k@k=1"),
     ("a learned against a fixed policy", "mma-il-avg0.04", "wait-k@k=2"),
@@ -82,6 +83,14 @@ PAIRS = [  # what is claimed, one, other
     ("decoder heads (claim 4)", "layers1-heads4-mma-h", "layers1-heads1-mma-h"),
     ("wait-k trained or at test time", "wait-k@k=1", "test-time-wait-k@wait-k-1"),
     ("wait-k trained or at test time", "wait-k@k=3", "test-time-wait-k@wait-k-3"),
+    (AGENTS, "agents-align-att@align-att-2", "agents-wait-k@wait-k-1"),
+    (AGENTS, "agents-align-att@align-att-2", "agents-wait-k@wait-k-2"),
+    (AGENTS, "agents-align-att@align-att-3", "agents-wait-k@wait-k-3"),
+    (AGENTS, "agents-align-att@align-att-4", "agents-wait-k@wait-k-5"),
+    (AGENTS, "agents-agreement@agreement-3", "agents-wait-k@wait-k-2"),
+    (AGENTS, "agents-ed-att@ed-att-0.3-2", "agents-wait-k@wait-k-2"),
+    (AGENTS, "agents-ed-att@ed-att-0.3-2", "agents-wait-k@wait-k-3"),
+    (AGENTS, "agents-static@static-2-2", "agents-wait-k@wait-k-1"),
     ("subwords", "modern-il-avg0.09-hard", "modern-test-time-wait-k@wait-k-1"),
     ("subwords", "modern-il-avg0.048-hard", "modern-test-time-wait-k@wait-k-3"),
     ("subwords", "modern-il-avg0.024-hard", "modern-test-time-wait-k@wait-k-3"),

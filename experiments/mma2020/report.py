@@ -59,6 +59,7 @@ def blocks(plan: Plan, results: Results, published: dict[str, Any]) -> dict[str,
         "offline": tables.offline(plan, results),
         "ablation": ablation.ablation(plan, results),
         "agents": agents.agents(plan, results),
+        "agents-trained": agents.trained(plan, results),
     }
 
 

@@ -79,28 +79,28 @@ def test_delay_by_hand() -> None:
 
 
 def test_lag_by_hand() -> None:
-    # the first of delays 1, 4, 4 that has seen all is the second: (1 + (4 - 4/3)) / 2
-    late = episode()
-    late.read[3] = late.read[5] = 4
-    part = RewardPart(average_proportion=1.0, lag=0.1, guess=0.0)
-    a, b = 0.1 * 1 / 2, 0.1 * (4 - 4 / 3) / 2
-    assert rewards(late, part) == pytest.approx([1 - a, 0, 0, -b, 0, 0, 0, 1])
-    late.written[5] = None  # too short: the reference's length counts
-    assert sum(rewards(late, part)) == pytest.approx(1 + 2.718281828 ** (1 - 3 / 2) - a - b)
+    # three tokens should have read 0, 4/3 and 8/3 words before them; they have read 1, 3 and 3
+    part = RewardPart(average_proportion=1.0, lag=0.3, guess=0.0)
+    a, b, c = 0.1, 0.1 * (3 - 4 / 3), 0.1 * (3 - 8 / 3)
+    assert rewards(episode(), part) == pytest.approx([1 - a, 0, 0, -b, 0, -c, 0, 1])
+    early = episode()
+    early.read[5] = 2  # ahead of 8/3: that is not paid for
+    plain = rewards(early, RewardPart(average_proportion=1.0, guess=0.0))
+    assert rewards(early, part)[5] == pytest.approx(plain[5])
 
 
-def test_prospects_are_rewards_to_come_without_what_is_past() -> None:
-    """They differ by something that depends on the tokens so far alone."""
-    part = RewardPart(average_proportion=0.4, lag=0.1, guess=0.0)
+def test_prospects_are_what_is_earned_without_what_was_known() -> None:
+    """They differ from all that is earned by something that depends on the past alone."""
+    part = RewardPart(average_proportion=0.4, lag=0.3, guess=0.0)
     one, other = episode(), episode()
     other.written[5], other.read[5] = 99, 4
-    to_come = [[sum(rewards(e, part)[i:]) for i in range(8)] for e in (one, other)]
+    totals = [sum(rewards(e, part)) for e in (one, other)]
     found = [prospects(e, part) for e in (one, other)]
-    assert found[0][0] == pytest.approx(to_come[0][0])  # nothing is past
+    assert found[0][0] == pytest.approx(totals[0])  # nothing is past
     for i in range(6):  # up to the token that differs
-        assert found[0][i] - found[1][i] == pytest.approx(to_come[0][i] - to_come[1][i])
-    # a token of three: 1/3, one pair of two and none of longer ones: (1/3 1/3 1/2 1)^(1/4)
-    assert found[0][1] == pytest.approx(to_come[0][1] + 1 - 2 * (1 / 3 * 1 / 3 * 1 / 2) ** 0.25)
+        assert found[0][i] - found[1][i] == pytest.approx(totals[0] - totals[1])
+    # a token of three: 1/3, no pair of two, no three of one: (1/3 1/3 1/2 1)^(1/4); it paid 0.1
+    assert found[0][1] == pytest.approx(totals[0] + 0.1 - 2 * (1 / 3 * 1 / 3 * 1 / 2) ** 0.25)
 
 
 def test_an_action_is_compared_with_others_at_the_same_token() -> None:

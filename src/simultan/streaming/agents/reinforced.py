@@ -89,14 +89,17 @@ def observe(seen: Seen) -> Tensor:
 
 
 def attention_ends(seen: Seen) -> Tensor:
-    """[R, 3] attention to the last word, to the last two, and how far back most of it lies."""
+    """[R, 3] attention to the last word, to the last two, and how far back most of it lies.
+
+    The first two are mostly small: they count three times.
+    """
     weights = seen.attention().float()  # [R, W]
     pairs = zip(seen.read, seen.guessed, strict=True)
     shown = torch.tensor([read + (n > 0) for read, n in pairs], device=weights.device)[:, None]
     last = weights.gather(1, shown - 1)
     before = weights.gather(1, (shown - 2).clamp(min=0)) * (shown > 1)
     back = shown - 1 - weights.argmax(1, keepdim=True)
-    return torch.cat([last, last + before, back.clamp(max=LAG_SCALE) / LAG_SCALE], 1)
+    return torch.cat([3 * last, 3 * (last + before), back.clamp(max=LAG_SCALE) / LAG_SCALE], 1)
 
 
 class Reinforced(Agent):

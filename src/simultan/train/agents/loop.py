@@ -45,7 +45,7 @@ from simultan.train.loop import Outcome, seed, termination
 __all__ = ["fit_agent"]
 
 TERMS = {"reward": ".3f", "BLEU": ".1f", "AP": ".3f", "AL": ".2f", "entropy": ".2f"}
-DIRECT = 10.0  # times the rate: how fast the policy's short way learns, which has few weights
+DIRECT = 40.0  # times the rate: how fast the policy's short way learns, which has few weights
 STATE, WEIGHTS, RECIPE = "trainer.pt", "weights.safetensors", "agent.toml"
 
 

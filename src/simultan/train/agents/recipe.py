@@ -40,7 +40,7 @@ class RewardPart:
     consecutive_wait: Count = 8  # words to read in a row that are free
     consecutive_wait_weight: Amount = 0.025  # what one more costs
     guess: Amount = 0.5  # predict: what counts more of the BLEU gained with a guess in view
-    lag: Amount = 0.0  # what each word costs that it is behind on average (LAAL); ours
+    lag: Amount = 0.0  # what each word costs that its tokens are behind on average; ours
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,10 @@
     r_t = BLEU0(Y_t) - BLEU0(Y_{t-1}),  and BLEU(Y) at the last action
         - w_c (sgn(c_t - c*) + 1)       c_t: words read in a row, so far
         - w_d max(0, d - d*)            d: average proportion, of the sentence
-        - w_l l                         l: average lagging (LAAL), of the sentence; ours
+        - w_l l                         l: words that its tokens are behind on average; ours
 BLEU0 is smoothed sentence BLEU without its brevity penalty. With a guess in view the gain counts
 1 + w_g times (Alinejad et al. 2018). What a sentence pays for d and l is shared out among its
-tokens by their delays (in the paper the last action pays): an action then answers for what comes
-after it.
+tokens by their delays (in the paper the last action pays).
 """
 
 from __future__ import annotations
@@ -104,20 +103,21 @@ def average_proportion(episode: Episode) -> float:
 
 def rewards(episode: Episode, part: RewardPart) -> list[float]:
     """One for each action."""
-    pairs = zip(_gains(episode, part), _costs(episode, part), strict=True)
-    return [gain - cost for gain, cost in pairs]
+    parts = _gains(episode, part), _share_costs(episode, part), _word_costs(episode, part)
+    return [gain - share - word for gain, share, word in zip(*parts, strict=True)]
 
 
 def prospects(episode: Episode, part: RewardPart) -> list[float]:
     """Before each action: what is still to be earned, as far as one can tell.
 
-    The sum of all rewards to come, but for the BLEU: there all that is earned in the end counts,
-    less what the tokens so far let one expect. Both differ by what is past, which no action
-    changes; this one says less of what is past, and so the same can be learnt from fewer episodes.
+    BLEU and average proportion are those of the whole sentence: what a token's share of them is
+    depends on all actions after it. Of what was known before the action, which it cannot change,
+    as much as possible is left out, so that the same is learnt from fewer episodes: what the
+    tokens so far let one expect of BLEU, and what was paid word by word.
     """
-    gains, costs = _gains(episode, part), _costs(episode, part)
     bleu, found = SentenceBLEU(episode.reference), []
-    total, left = sum(gains), sum(costs)
+    costs = _word_costs(episode, part)
+    total, left = sum(_gains(episode, part)) - sum(_share_costs(episode, part)), sum(costs)
     for token, cost in zip(episode.written, costs, strict=True):
         found.append(total - 2 * bleu.progress() - left)
         left -= cost
@@ -143,13 +143,22 @@ def _gains(episode: Episode, part: RewardPart) -> list[float]:
     return found
 
 
-def _costs(episode: Episode, part: RewardPart) -> list[float]:
-    """Delays, action by action."""
-    delays = episode.delays
+def _share_costs(episode: Episode, part: RewardPart) -> list[float]:
+    """An average proportion that is too large, action by action."""
+    delays = iter(episode.delays)
     excess = max(0.0, average_proportion(episode) - part.average_proportion)
-    price = part.average_proportion_weight * excess / max(1, sum(delays))
-    lags = _lags(episode)
-    own = iter([price * delay + part.lag * lag for delay, lag in zip(delays, lags, strict=True)])
+    price = part.average_proportion_weight * excess / max(1, sum(episode.delays))
+    return [0.0 if token is None else price * next(delays) for token in episode.written]
+
+
+def _word_costs(episode: Episode, part: RewardPart) -> list[float]:
+    """Lags and long waits, action by action; each depends on what was done before it alone."""
+    length = max(1, len(episode.reference))
+    step = episode.source_words / length
+    own = iter([
+        part.lag * max(0.0, delay - i * step) / length  # who runs ahead is not paid for it
+        for i, delay in enumerate(episode.delays)
+    ])  # fmt: skip
     found: list[float] = []
     wait, last = 1, len(episode.actions) - 1  # the first word is read before the first action
     for number, (action, token) in enumerate(zip(episode.actions, episode.written, strict=True)):
@@ -162,15 +171,6 @@ def _costs(episode: Episode, part: RewardPart) -> list[float]:
             cost = part.consecutive_wait_weight * (sign + 1)
         found.append(cost)
     return found
-
-
-def _lags(episode: Episode) -> list[float]:
-    """What each token adds to LAAL: up to the first that has seen the whole source."""
-    delays, words = episode.delays, episode.source_words
-    step = words / max(1, len(delays), len(episode.reference))
-    count = next((i for i, d in enumerate(delays, 1) if d >= words), len(delays))
-    lags = [(delay - i * step) / count for i, delay in enumerate(delays[:count])]
-    return lags + [0.0] * (len(delays) - count)
 
 
 def measure(

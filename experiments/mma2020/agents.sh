@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# The trained agents of the plan, into runs/agents: agents.sh MODEL CORPUS [NAME ...]
+# MODEL: folder of the offline model; CORPUS: prepared with its vocabularies (prepare --like MODEL).
+# On one core a run takes minutes; one that was killed continues. Then, from the repository's root:
+#   python -m experiments.harness mma2020 --only agents-trained
+set -eu
+model=$1 corpus=$2
+shift 2
+declare -A changes=(
+    [reinforced-0.03]="reward.lag=0.03"
+    [predict-0.03]="reward.lag=0.03"
+    [imitation]="oracle.sentences=1000"
+)
+for name in "${@:-${!changes[@]}}"; do
+    sets=()
+    for change in data.folder="$corpus" ${changes[$name]}; do sets+=(--set "$change"); done
+    simultan train-agent "recipes/agents/${name%-*}.toml" --model "$model" --out "runs/agents/$name" \
+        --quantize int8 "${sets[@]}"
+done
