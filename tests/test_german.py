@@ -6,6 +6,9 @@ import importlib.util
 import json
 import lzma
 import os
+import subprocess
+import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -316,6 +319,39 @@ def test_paired_bootstrap(finished):
     (found,) = json.loads((finished / "comparisons.json").read_text())
     assert found["low"] <= found["difference"] <= found["high"]
     assert (found["one"], found["other"]) == ("offline", "wait-k@k=1")
+
+
+# --- on a machine that keeps nothing
+
+
+def test_what_a_call_cannot_bring_at_once_comes_in_parts(tmp_path):
+    def on_gpu(*arguments: str) -> str:
+        places = {"WORK": str(tmp_path / "work"), "OUT": str(tmp_path), "PYTHON": sys.executable}
+        script = str(ROOT / "experiments/harness/on_gpu.sh")
+        done = subprocess.run(
+            [script, *arguments], env=os.environ | places, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    (tmp_path / "data" / "toy").mkdir(parents=True)
+    (tmp_path / "data" / "toy" / "tokens").write_bytes(os.urandom(5_000))
+    (tmp_path / "site" / "no_such_package").mkdir(parents=True)
+    (tmp_path / "site" / "json").mkdir()
+    with tarfile.open(tmp_path / "all.tar.xz", "w:xz") as archive:
+        for name in ("data", "site"):
+            archive.add(tmp_path / name, name)
+    packed = (tmp_path / "all.tar.xz").read_bytes()
+    for number, part in enumerate((packed[:3_000], packed[3_000:]), 1):
+        (tmp_path / f"carry{number}").mkdir()
+        (tmp_path / f"carry{number}" / f"all.tar.xz.0{number}").write_bytes(part)
+        on_gpu("keep", str(tmp_path / f"carry{number}"))
+    on_gpu("unpack")
+    tokens = tmp_path / "work" / "data" / "toy" / "tokens"
+    assert tokens.read_bytes() == (tmp_path / "data" / "toy" / "tokens").read_bytes()
+    said = on_gpu("keep", str(tmp_path / "carry1"))
+    assert "added no_such_package" in said
+    assert "added json" not in said, "the machine has it"
 
 
 # --- what is stored

@@ -92,7 +92,8 @@ def trained(plan: Plan, results: Results) -> str:
 
 def _over(rule: Sequence[tables.Row], test: dict[str, Any], key: str, quality: str) -> str:
     """Quality minus that of the rule, between its points; empty outside of them."""
-    there = curves.between(sorted((r.test[key], r.test[quality]) for r in rule), test[key])
+    line = sorted((r.test[key], r.test[quality]) for r in rule if r.test[key] is not None)
+    there = None if test[key] is None else curves.between(line, test[key])
     return "" if there is None else f"{test[quality] - there:+.2f}"
 
 
@@ -106,7 +107,7 @@ def draw(plan: Plan, results: Results, label: str, floor: float = 26.0) -> Figur
             rows = [
                 row
                 for row in one.rows(plan, results)
-                if row.test["al"] <= SLOW and (trained or row.test[plan.quality] >= floor)
+                if figures.lagging(row) <= SLOW and (trained or row.test[plan.quality] >= floor)
             ]
             figures.plot(axis, rows, key, plan.quality, one)
         whole = [run for run in plan.runs if run.name == "agents-offline"]

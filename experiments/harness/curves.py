@@ -37,11 +37,17 @@ def frontier(rows: Sequence[Row], key: str, quality: str) -> Line:
 
 def equal_latency(plan: Plan, results: Results, names: Iterable[str], other: str = "wait-k") -> str:
     """The points of these groups minus another group at equal latency, by every measure of it."""
-    fixed = tables.rows_of(tables.first_seed(plan, other), results)
-    rows = [row for name in names for row in tables.rows_of(tables.of_group(plan, name), results)]
+    fixed = _wrote(tables.rows_of(tables.first_seed(plan, other), results))
+    runs = [run for name in names for run in tables.of_group(plan, name)]
+    rows = _wrote(tables.rows_of(runs, results))
     if not fixed:
         return tables.not_run()
     return "\n".join(_equal_latency(plan, rows, fixed, part) for part in ("test", "valid"))
+
+
+def _wrote(rows: Sequence[Row]) -> list[Row]:
+    """Without those that wrote nothing, whose latency is not known."""
+    return [row for row in rows if None not in (row.test["al"], row.valid["al"])]
 
 
 def _equal_latency(plan: Plan, rows: Sequence[Row], fixed: Sequence[Row], part: str) -> str:

@@ -102,8 +102,9 @@ def draw_quality(
         ("offline-rnn", GREEN, "RNN"),
     ),
     slow: float = float("inf"),
+    paper: bool = True,
 ) -> Figure:
-    """Quality against AP, AL and DAL, with the offline models' levels and the paper's.
+    """Quality against AP, AL and DAL, with the offline models' levels and, if wanted, the paper's.
 
     Points below the floor or of more AL than `slow` are left out, unless a curve has no other.
     """
@@ -112,13 +113,13 @@ def draw_quality(
     for axis, key in zip(panels, ("ap", "al", "dal"), strict=True):
         for one in curves:
             rows = one.rows(plan, results)
-            kept = [row for row in rows if row.test["bleu"] >= floor and _al(row) <= slow]
+            kept = [row for row in rows if row.test["bleu"] >= floor and lagging(row) <= slow]
             own = f"{key}_subwords" if subwords else key
             plot(axis, kept or rows, own, "bleu", one)
         for name, colour, text in offline:
             planned = [run for run in plan.runs if run.name == name]
             for run in planned:
-                if run.group.paper is not None:
+                if paper and run.group.paper is not None:
                     axis.axhline(run.group.paper, color=colour, linewidth=0.9, linestyle=":",
                                  label=f"offline {text}, the paper's", zorder=1)  # fmt: skip
             for row in rows_of(planned, results):
@@ -129,8 +130,10 @@ def draw_quality(
     return finish(figure, panels, columns=5)
 
 
-def _al(row: Row) -> float:
-    return row.test["al"] if row.test["al"] is not None else float("inf")
+def lagging(row: Row) -> float:
+    """AL; of a system that wrote nothing, more than any."""
+    al: float | None = row.test["al"]
+    return float("inf") if al is None else al
 
 
 def draw_spans(panels: Sequence[tuple[str, Sequence[Span]]]) -> Figure:

@@ -27,10 +27,10 @@ unpack() {
         stem=${first%.01}
         case $stem in *.xz) kind=xz ;; *) kind= ;; esac
         cat "$stem".[0-9]* | $PYTHON -c "import sys, tarfile
-tarfile.open(fileobj=sys.stdin.buffer, mode='r|$kind').extractall(sys.argv[1], filter='data')" "$WORK" &&
-            rm "$stem".[0-9]*
+tarfile.open(fileobj=sys.stdin.buffer, mode='r|$kind').extractall(sys.argv[1], filter='data')" "$WORK" || return 1
+        rm "$stem".[0-9]*
     done
-    du -s "$WORK"/data/* "$WORK"/runs/*/final 2> /dev/null
+    du -s "$WORK"/data/* "$WORK"/runs/*/final 2> /dev/null || true
 }
 
 add_packages() { # of $WORK/site those that are missing here

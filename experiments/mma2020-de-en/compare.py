@@ -39,7 +39,7 @@ def pairs(folder: Path) -> Iterator[tuple[str, str, str]]:
         found = []
         for row in tables.rows_of(tables.of_group(plan, group), results):
             measured = {p["point"]: p for p in row.result["points"]}[row.point]
-            if "predictions" in measured:
+            if "predictions" in measured and row.valid["al"] is not None:
                 stem = Path(measured["predictions"]).name.removesuffix(".jsonl.xz")
                 found.append((row.valid["al"], stem))
         return found

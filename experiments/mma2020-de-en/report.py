@@ -72,7 +72,12 @@ def blocks(plan: Plan, results: Results, folder: Path, verbs: Sequence[VerbRow])
     quality = plan.quality
     points = [(tables.show(r), r.test["al"], r.test[quality], t) for r, t in verbs]
     systems = {
-        one.label: [(r.test["al"], t.found) for r, t in verbs if one.holds(r.run)] for one in CURVES
+        one.label: [
+            (r.test["al"], t.found)
+            for r, t in verbs
+            if one.holds(r.run) and r.test["al"] is not None
+        ]
+        for one in CURVES
     }
     pieces = {
         "progress": tables.progress(plan, results),
@@ -106,7 +111,7 @@ def draw_verbs(verbs: Sequence[VerbRow]) -> Figure:
             points = sorted(
                 (row.test["al"], 100 * share(tally))
                 for row, tally in verbs
-                if one.holds(row.run) and row.test["al"] <= SLOW
+                if one.holds(row.run) and figures.lagging(row) <= SLOW
             )
             _line(axis, points, one)
         for row, tally in verbs:
@@ -144,7 +149,8 @@ def draw_all(plan: Plan, results: Results, verbs: Sequence[VerbRow], out: Path) 
             [figures.Span("MMA-H, German", plan, results, "MMA-H", PINK, "D", (5, -10))],
         ),
     ]
-    more = {"floor": 0.0, "label": label, "slow": SLOW}
+    # the paper's levels belong to other training data: they are in the table
+    more = {"floor": 0.0, "label": label, "slow": SLOW, "paper": False}
     with matplotlib.rc_context(figures.STYLE):
         drawn = {
             "quality-tokens": figures.draw_quality(plan, results, CURVES, subwords=True, **more),
