@@ -3,7 +3,7 @@
 #   recipes/de-en/second/on_gpu.sh keep unpack:pairs swap back:440 translate-back:240 pack:made send:0-3
 # A number is a limit in seconds. README.md beside this says what travels in which call.
 # WORK outlives a call, but not the machine. PARTS: what came with this call. What is to be kept goes to
-# OUT, four pieces of 15 MiB a call. SET: more options of `simultan train`. DISTILL: of `simultan distill`.
+# OUT: logs.tar and four pieces of 15 MiB a call. SET: more options of `simultan train`. DISTILL: of `simultan distill`.
 set -u
 cd "$(dirname "$0")/../../.."
 export PYTHONPATH=src PYTHONUNBUFFERED=1
@@ -14,24 +14,28 @@ if [ -z "${WORK:-}" ]; then # in memory where there is enough: saving must not h
     if [ "${free:-0}" -gt 50000000 ]; then WORK=/dev/shm/de-en2; else WORK=work/de-en2-runs; fi
 fi
 second=recipes/de-en/second data=$WORK/data
-mkdir -p "$OUT" "$WORK/parts" "$WORK/made" "$WORK/out" "$WORK/ship" "$WORK/measured" "$data"
+mkdir -p "$OUT" "$WORK/parts" "$WORK/made" "$WORK/out" "$WORK/ship" "$WORK/measured" \
+    "$WORK/logs" "$data"
 
 train() { # name, recipe, data, seconds, more options
     timeout -s TERM -k 30 $(($4 + 60)) $PYTHON -X faulthandler -m simultan.cli train \
         "$second/$2.toml" --out "$WORK/$1" --device "$DEVICE" --minutes "$($PYTHON -c "print($4 / 60)")" \
         --set data.folder="$data/$3" --compiled "$WORK/compiled.zip" \
-        $SET "${@:5}" > "$OUT/$1.log" 2>&1
-    echo "$1: exit code $? after $(grep -c '^train' "$OUT/$1.log") reports"
-    grep -E '^valid|Error|error' "$OUT/$1.log"
-    tail -n 2 "$OUT/$1.log"
-    cp "$WORK/$1/metrics.jsonl" "$OUT/$1.metrics.jsonl"
+        $SET "${@:5}" > "$WORK/logs/$1.log" 2>&1
+    echo "$1: exit code $? after $(grep -c '^train' "$WORK/logs/$1.log") reports"
+    grep -E '^valid|Error|error' "$WORK/logs/$1.log"
+    tail -n 2 "$WORK/logs/$1.log"
+    cp "$WORK/$1/metrics.jsonl" "$WORK/logs/$1.metrics.jsonl"
+    case $1 in offline | mma-il | wait-k)
+        $PYTHON recipes/de-en/measure.py --system "$1" --out "$WORK/measured" --training "$WORK/$1" ;;
+    esac
 }
 
 translate() { # model, source, result, seconds; a result that was begun is continued
     timeout -s TERM -k 30 "$4" $PYTHON -m simultan.cli distill "$WORK/$1/final" \
-        --source "$2" --out "$3" --device "$DEVICE" $DISTILL > "$OUT/$(basename "$3").log" 2>&1
+        --source "$2" --out "$3" --device "$DEVICE" $DISTILL > "$WORK/logs/$(basename "$3").log" 2>&1
     echo "$3: exit code $?, $(wc -l < "$3") lines"
-    tail -n 1 "$OUT/$(basename "$3").log"
+    tail -n 1 "$WORK/logs/$(basename "$3").log"
 }
 
 ship() { # a model to send, in int8
@@ -87,7 +91,6 @@ for stage in "$@"; do
                 *) for set in newstest2015 europarl tatoeba covost2; do measure "$value" $set & done ;;
             esac
             wait
-            tar -C "$WORK" --exclude logs -cf "$OUT/measured.tar" measured
             ;;
         ship) ship "$value" ;;
         pack) # made: all that was translated
@@ -101,4 +104,5 @@ for stage in "$@"; do
         *) echo "no stage $name" >&2 && exit 2 ;;
     esac
 done
+tar -C "$WORK" --exclude measured/logs -cf "$OUT/logs.tar" logs measured # few files come back
 echo "== done ($SECONDS s)"

@@ -104,15 +104,18 @@ def with_made(sources: Sources, pairs: dict[str, TextPair], made: Path) -> dict[
     for name, pair in pairs.items():
         forward, decoded = (_written(made / f"{name}.{kind}") for kind in ("forward.en", "de"))
         if forward is not None and decoded is not None:  # lines of the shards, not of the files
+            decoded = _first_lines(decoded, forward, made / f"{name}.begun.de")
             weight = FORWARD * pair.weight
             result[f"{name}.forward"] = TextPair(decoded, forward, weight)
             pair = replace(pair, weight=pair.weight - weight)
         result[name] = pair
     for name, (english, weight) in sources.mono("en").items():
         if (back := _written(made / f"{name}.back.de")) is not None:
+            english = _first_lines(english, back, made / f"{name}.begun.en")
             result[f"{name}.back"] = TextPair(back, english, weight, tag=sources.table["tag"])
     for name, (german, weight) in sources.mono("de").items():
         if (forward := _written(made / f"{name}.forward.en")) is not None:
+            german = _first_lines(german, forward, made / f"{name}.begun.de")
             result[f"{name}.forward"] = TextPair(german, forward, weight)
     return result
 
@@ -121,6 +124,16 @@ def _written(path: Path) -> Path | None:
     """A file, plain or .xz, if it is there."""
     packed = path.with_name(path.name + ".xz")
     return next((p for p in (path, packed) if p.is_file()), None)
+
+
+def _first_lines(text: Path, translated: Path, begun: Path) -> Path:
+    """The text, or as many of its lines as a model had the time to translate."""
+    count = sum(1 for _ in read_lines(translated, "replace"))
+    lines = list(islice(read_lines(text, "replace"), count + 1))
+    if len(lines) == count:
+        return text
+    begun.write_text("".join(line + "\n" for line in lines[:count]), encoding="utf-8")
+    return begun
 
 
 def learn_vocabulary(sources: Sources, pairs: dict[str, TextPair], size: int) -> Codec:
