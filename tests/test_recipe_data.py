@@ -111,10 +111,14 @@ def test_what_models_wrote_is_added(scripts: tuple[ModuleType, ModuleType], data
     shards = make(scripts, "pairs", data)
     scripts[1].main(["decode", str(shards), "--out", str(made)])
     assert (made / "talk.de").read_text("utf-8").splitlines() == sources(shards)[:10]
-    made.joinpath("talk.forward.en").write_text("The train\n" * 8, encoding="utf-8")
+    assert (made / "talk.en").read_text("utf-8").splitlines()[0] == "It leaves 2."
+    taught = "".join(f"The train leaves {n}.\n" for n in range(2, 8))  # its time was up then
+    made.joinpath("talk.forward.en").write_text(taught, encoding="utf-8")
     out = make(scripts, "pairs", data, "--made", made)
     weights = [(count, round(weight, 9)) for count, weight in Corpus(out).weights]
-    assert weights == [(8, 1.4), (10, 0.6), (5, 1.0), (2, 0.5), (2, 3.0)]  # no evaluation line
+    mixed = (made / "talk.mixed.en").read_text("utf-8").splitlines()
+    assert mixed == taught.splitlines() + [f"It leaves {n}." for n in range(8, 12)]
+    assert weights == [(10, 2.0), (5, 1.0), (2, 0.5), (2, 3.0)]  # no evaluation line
     assert sources(out)[-4:-1] == ["⟲ Eine Katze saß da.", "⟲ Es war spät.", "Das ist gut."]
     codec = Codec.load(out)
     assert len(codec.encode_source("⟲")) == 2  # one piece, and the end

@@ -1,5 +1,7 @@
 """What a GPU compiles, it compiles once: no shape of a batch may ask for more."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -12,6 +14,7 @@ from simultan.ops.norm_triton import layer_norm
 from simultan.train.step import Objective
 
 SHAPE = ModelConfig(width=16, ffn=32, heads=2, encoder_layers=1, decoder_layers=1)
+BOTH_WAYS = replace(SHAPE, encoder="bidirectional")
 SHAPES = [(4, 8, 6), (5, 10, 7), (3, 3, 9), (6, 6, 6), (8, 5, 8)]  # rows, source, target
 
 
@@ -24,7 +27,7 @@ def draw(rows: int, source: int, target: int) -> Batch:
     )
 
 
-@pytest.mark.parametrize("policy", ["offline", "mma-il"])
+@pytest.mark.parametrize("policy", ["offline", "bidirectional", "mma-il"])
 def test_one_compilation_serves_all_shapes(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = torch.compile
 
@@ -37,8 +40,11 @@ def test_one_compilation_serves_all_shapes(policy: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(
         LayerNorm, "forward", lambda self, x: layer_norm(x, self.weight, self.bias, self.eps)
     )
-    loss = LossConfig(lambda_avg=0.1, lambda_var=0.1, rdrop=1.0)
-    config = Config(model=SHAPE, policy=PolicyConfig(name=policy, hard=0.5), loss=loss)  # type: ignore[arg-type]
+    learned = policy == "mma-il"
+    loss = LossConfig(lambda_avg=0.1, lambda_var=0.1, rdrop=1.0, lambda_grade=0.5 * learned)
+    shape, name = (SHAPE, policy) if policy != "bidirectional" else (BOTH_WAYS, "offline")
+    chosen = PolicyConfig(name=name, hard=0.5, spread=3.0)  # type: ignore[arg-type]
+    config = Config(model=shape, policy=chosen, loss=loss)
     torch._dynamo.reset()
     objective = Objective(build(config, 20, 20), loss, True, torch.device("cpu")).train()
     counts, weights = torch.tensor([10, 3]), torch.ones(2)
@@ -48,13 +54,15 @@ def test_one_compilation_serves_all_shapes(policy: str, monkeypatch: pytest.Monk
             assert total.isfinite()
 
 
-@pytest.mark.parametrize("policy", ["offline", "wait-k", "mma-h", "mma-il"])
+@pytest.mark.parametrize("policy", ["offline", "bidirectional", "wait-k", "mma-h", "mma-il"])
 def test_an_update_never_asks_the_device(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU records updates, which it refuses where the host reads a value; so does "meta"."""
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)  # knows no "meta"
-    loss = LossConfig(lambda_avg=0.1, lambda_var=0.1, on_hard=policy.startswith("mma"))
-    chosen = PolicyConfig(name=policy, hard=0.5, spread=4.0, k=(1, 3, 5))  # type: ignore[arg-type]
-    config = Config(model=SHAPE, policy=chosen, loss=loss)
+    learned = policy.startswith("mma")
+    loss = LossConfig(lambda_avg=0.1, lambda_var=0.1, on_hard=learned, lambda_grade=0.5 * learned)
+    shape, name = (SHAPE, policy) if policy != "bidirectional" else (BOTH_WAYS, "offline")
+    chosen = PolicyConfig(name=name, hard=0.5, spread=4.0, k=(1, 3, 5))  # type: ignore[arg-type]
+    config = Config(model=shape, policy=chosen, loss=loss)
     with torch.device("meta"):
         model = build(config, 20, 20).to("meta").train()
         objective = Objective(model, loss, False, torch.device("meta"))

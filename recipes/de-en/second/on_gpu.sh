@@ -69,8 +69,9 @@ for stage in "$@"; do
         pairs) train pairs offline pairs "$value" ;; # the student's size without back-translation
         teacher) train teacher teacher taught "$value" ;;
         decode) $PYTHON $second/prepare.py decode "$data/taught" --out "$WORK/texts" ;;
-        forward)
-            for text in "$WORK/parts/common-voice-de.de.xz" "$WORK"/texts/*.de; do
+        forward) # German of Common Voice, and the texts of decode, or those in TEXTS
+            : "${TEXTS:=$WORK/texts/*.de}"
+            for text in "$WORK/parts/common-voice-de.de.xz" $TEXTS; do
                 end=$((SECONDS + value)) called=$(basename "$text" .xz)
                 translate teacher "$text" "$WORK/made/${called%.de}.forward.en" "$value"
                 value=$((end > SECONDS ? end - SECONDS : 1))

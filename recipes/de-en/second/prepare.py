@@ -11,7 +11,7 @@ speaks numbers, for the models that stream. --made names what models wrote: NAME
 translated back) and NAME.forward.en (German translated by the teacher), plain or .xz. Evaluation
 lines are left out of all of it.
 swap: the same shards with the sides exchanged, for the model that translates back.
-decode: the sources of the shards as text again, NAME.de, for a teacher to translate.
+decode: the shards as text again, NAME.de and NAME.en, for a teacher to translate.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import shutil
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ TEXTS = Path(__file__).with_name("texts.toml")
 NAMES = "names.json"  # of the texts of a prepared folder, in its order
 SENTENCES = TEXTS.parents[1] / "sentences.json"
 COMPOSED = 20_000  # pairs of compose.py
-FORWARD = 0.7  # share of a text's weight that its translation by the teacher gets
+FORWARD = 7  # of ten lines that the teacher translated, so many replace what people wrote
 GERMAN = 1.5  # its words count more for the vocabulary: compounds need more pieces
 SAMPLED = 3  # the vocabulary is learnt from every third line
 
@@ -102,12 +102,12 @@ def with_made(sources: Sources, pairs: dict[str, TextPair], made: Path) -> dict[
     """Parallel text, and beside it what models wrote."""
     result = {}
     for name, pair in pairs.items():
-        forward, decoded = (_written(made / f"{name}.{kind}") for kind in ("forward.en", "de"))
-        if forward is not None and decoded is not None:  # lines of the shards, not of the files
-            decoded = _first_lines(decoded, forward, made / f"{name}.begun.de")
-            weight = FORWARD * pair.weight
-            result[f"{name}.forward"] = TextPair(decoded, forward, weight)
-            pair = replace(pair, weight=pair.weight - weight)
+        forward, german, english = (
+            _written(made / f"{name}.{kind}") for kind in ("forward.en", "de", "en")
+        )
+        if forward is not None and german is not None and english is not None:
+            mixed = mix(forward, english, made / f"{name}.mixed.en")
+            pair = TextPair(german, mixed, pair.weight)  # lines of the shards, not of the files
         result[name] = pair
     for name, (english, weight) in sources.mono("en").items():
         if (back := _written(made / f"{name}.back.de")) is not None:
@@ -134,6 +134,16 @@ def _first_lines(text: Path, translated: Path, begun: Path) -> Path:
         return text
     begun.write_text("".join(line + "\n" for line in lines[:count]), encoding="utf-8")
     return begun
+
+
+def mix(forward: Path, references: Path, out: Path) -> Path:
+    """Of ten lines seven as the teacher wrote them, three as people did; also what it left out."""
+    written = list(read_lines(forward, "replace"))
+    with out.open("w", encoding="utf-8") as file:
+        for number, reference in enumerate(read_lines(references, "replace")):
+            taught = number % 10 < FORWARD and number < len(written)
+            file.write((written[number] if taught else reference) + "\n")
+    return out
 
 
 def learn_vocabulary(sources: Sources, pairs: dict[str, TextPair], size: int) -> Codec:
@@ -218,20 +228,26 @@ def swap(folder: Path, out: Path) -> None:
 
 
 def decode(folder: Path, out: Path) -> dict[str, int]:
-    """Write the sources of each text of a prepared folder, those that are tagged excepted."""
+    """Write both sides of each text of a prepared folder, those that are tagged excepted."""
     corpus, codec = Corpus(folder), Codec.load(folder)
     names = json.loads((folder / NAMES).read_text(encoding="utf-8"))
-    lengths, begin, counts = corpus.source.lengths(), 0, {}
+    counts = {}
     out.mkdir(parents=True, exist_ok=True)
-    for name, source in zip(names, corpus.prepared["sources"], strict=True):
-        end = begin + source["pairs"]
-        if not source["tag"]:
-            with (out / f"{name}.{codec.source_language}").open("w", encoding="utf-8") as file:
-                for number in range(begin, end):
-                    row = corpus.source.rows(np.array([number]), int(lengths[number]))[0]
-                    file.write(" ".join(codec.source_vocabulary.decode(row.tolist())) + "\n")
-            counts[name] = source["pairs"]
-        begin = end
+    sides = (
+        (corpus.source, codec.source_vocabulary, codec.source_language),
+        (corpus.target, codec.target_vocabulary, codec.target_language),
+    )
+    for side, vocabulary, language in sides:
+        lengths, begin = side.lengths(), 0
+        for name, source in zip(names, corpus.prepared["sources"], strict=True):
+            end = begin + source["pairs"]
+            if not source["tag"]:
+                counts[name] = source["pairs"]
+                with (out / f"{name}.{language}").open("w", encoding="utf-8") as file:
+                    for number in range(begin, end):
+                        row = side.rows(np.array([number]), int(lengths[number]))[0]
+                        file.write(" ".join(vocabulary.decode(row.tolist())) + "\n")
+            begin = end
     return counts
 
 

@@ -319,6 +319,8 @@ class Transformer(TranslationModel):
 
     def with_prefixes(self, batch: Batch) -> Batch:
         """The batch with what stands before every source and every target."""
+        if not self.source_prefix and not self.target_prefix:
+            return batch  # a GPU cannot record what is copied from the host
         source, target = (
             torch.cat([tokens.new_tensor(prefix).expand(len(tokens), -1), tokens], 1)
             for tokens, prefix in (
