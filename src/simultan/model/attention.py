@@ -150,7 +150,7 @@ class SelfAttention(nn.Module):
             qkv = torch.stack([*turned, qkv[:, :, 2]], 2)
         if span is not None and self.compiled:
             together, data = qkv.view(-1, 3 * width), span.cache.layers[layer]
-            kernels.append(together.narrow(1, width, 2 * width), data, span.reach)
+            kernels.append(together.narrow(1, width, 2 * width), [data], span.reach)
             return kernels.attend(together, data, span.reach).view(x.shape)
         if span is None:
             parts = qkv.permute(2, 0, 3, 1, 4)

@@ -145,12 +145,12 @@ INLINE float dot(const float *a, const float *b, long size) {
   return sum;
 }
 
-void append(const float *new, long new_row, long size, float *cache, long row, long position,
+void append(const float *new, long new_row, float **caches, long layers, long row, long position,
             const long *row_of, const int *ends, long rows, long heads) {
-  for (long r = 0; r < rows; r++) {
-    float *to = cache + row_of[r] * row + (ends[r * heads] - 1) * position;
-    memcpy(to, new + r * new_row, size * sizeof(float));
-  }
+  for (long r = 0; r < rows; r++)
+    for (long l = 0; l < layers; l++)
+      memcpy(caches[l] + row_of[r] * row + (ends[r * heads] - 1) * position,
+             new + r * new_row + l * position, position * sizeof(float));
 }
 
 void attend(const float *q, long q_row, const float *cache, long row, long position, long value,

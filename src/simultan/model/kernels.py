@@ -30,7 +30,7 @@ OPTIONS = ["-O3", "-fopenmp-simd", *VECTORS, *ROUNDING, "-shared", "-fPIC"]
 TYPES = {"p": c_void_p, "l": c_long, "i": c_int, "f": c_float}
 FUNCTIONS = {  # and their arguments
     "linear": "pplppfipp",
-    "append": "pllpllppll",
+    "append": "plplllppll",
     "attend": "plplllppplllp",
     "scan": "plpllpppplllpp",
 }
@@ -98,13 +98,14 @@ class Reach:
         self.begins, self.ends = (c_int * len(begins))(*begins), (c_int * len(ends))(*ends)
 
 
-def append(new: Tensor, data: Tensor, reach: Reach) -> None:
-    """Write what belongs to a new position, new [R, K H D], at the end of its reach."""
-    rows, size = new.shape
-    row, position, _, _, _ = data.stride()
+def append(new: Tensor, layers: Sequence[Tensor], reach: Reach) -> None:
+    """Write new positions at the ends of their reach: rows of new [R, ...] begin with what belongs
+    to these layers of a cache, one after the other."""
+    row, position, *_ = layers[0].stride()
+    addresses = (c_void_p * len(layers))(*[layer.data_ptr() for layer in layers])
     function("append")(
-        new.data_ptr(), new.stride(0), size, data.data_ptr(), row, position, reach.rows,
-        reach.ends, rows, data.shape[3],
+        new.data_ptr(), new.stride(0), addresses, len(layers), row, position, reach.rows,
+        reach.ends, len(new), layers[0].shape[3],
     )  # fmt: skip
 
 

@@ -75,7 +75,7 @@ class Embedding(nn.Module):
 
     def step(self, tokens: Tensor, starts: Sequence[int]) -> Tensor:
         """New tokens [R, C], the first of each row at its position in `starts`."""
-        return self.add_positions(self.tokens(tokens) * self.scale, starts)
+        return self.add_positions(torch.embedding(self.tokens.weight, tokens) * self.scale, starts)
 
     def add_positions(self, x: Tensor, starts: Sequence[int]) -> Tensor:
         if not self.positions:
@@ -376,7 +376,7 @@ class Transformer(TranslationModel):
         x = self.source_embedding.step(tokens, starts)
         for index, layer in enumerate(self.encoder_layers):
             x = layer.feed_forward(layer.look_back(x, span, index))
-        return self.encoder_norm(x)
+        return self.encoder_norm.forward(x)
 
     def begin(self, tokens: list[int], rows: list[int], state: State) -> Tensor:
         ids = torch.tensor(tokens, device=self.output.weight.device)[:, None]
@@ -397,4 +397,4 @@ class Transformer(TranslationModel):
         return self.decoder_layers[layer].look_at(x, found)
 
     def end(self, x: Tensor) -> Tensor:
-        return self.decoder_norm(x)
+        return self.decoder_norm.forward(x)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from simultan.config import Config, ConfigError
 from simultan.data.batching import Batch
-from simultan.model import algorithm1
+from simultan.model import algorithm1, kernels
 from simultan.model.attention import MonotonicAttention, SelfAttention
 from simultan.model.cache import Cache, Span
 from simultan.model.linear import Joint, Linear, Tiled, choose_layout, lay_out
@@ -37,6 +37,7 @@ class TranslationModel(nn.Module, ABC):
     """forward() for training; initial_state(), extend() and step() for streams."""
 
     splits_words = False  # whether tokens of one row can be encoded as rows of their own
+    compiled = False  # whether streams call kernels.c
     bidirectional = False  # whether the encoder must read a sentence as a whole
     source_prefix: tuple[int, ...] = ()  # tokens before every source, and before
     target_prefix: tuple[int, ...] = ()  # every target
@@ -81,7 +82,8 @@ class TranslationModel(nn.Module, ABC):
         The layouts are copies: weights that change later are not seen, train() drops them.
         """
         lay_out(self, choose_layout(self.output.weight, quantize))
-        self._set_exact(quantize == "int8", isinstance(self.output.layout, Tiled))
+        self.compiled = isinstance(self.output.layout, Tiled)
+        self._set_exact(quantize == "int8", self.compiled)
         for module in self.modules():  # found at once, not by __getattr__
             module.__dict__.update(module._modules)
             module.__dict__.update(module._parameters)
@@ -90,6 +92,7 @@ class TranslationModel(nn.Module, ABC):
     def train(self, mode: bool = True) -> Self:
         if mode:
             lay_out(self, None)
+            self.compiled = False
             self._set_exact(False, False)
             for module in self.modules():
                 for name in [*module._modules, *module._parameters]:
@@ -228,14 +231,23 @@ class TranslationModel(nn.Module, ABC):
             counts = [1] * len(rows)
         rows, count = list(rows), tokens.shape[1]
         memory = self.encode_more(tokens, counts, rows, starts, state)
+        spans = []
+        for cache in state.source_caches:
+            cache.reserve(rows, [start + count for start in starts], state.needed)
+            spans.append(Span(cache, rows, starts, count))
+        sizes = [cache.sizes for cache in state.source_caches]
         if memory[..., 0].numel() >= MANY:
             outputs = self.source_keys.each(memory)
         else:
-            sizes = [n for cache in state.source_caches for n in cache.sizes]
-            outputs = iter(self.source_keys(memory).split(sizes, -1))
-        for cache in state.source_caches:
-            cache.reserve(rows, [start + count for start in starts], state.needed)
-            cache.write_layers(Span(cache, rows, starts, count), outputs)
+            together = self.source_keys.forward(memory)
+            if self.compiled:
+                parts = together.flatten(0, 1).split([sum(some) for some in sizes], -1)
+                for span, part in zip(spans, parts, strict=True):
+                    kernels.append(part, span.cache.layers, span.reach)
+                return
+            outputs = iter(together.split([size for some in sizes for size in some], -1))
+        for span in spans:
+            span.cache.write_layers(span, outputs)
 
     def step(
         self,
