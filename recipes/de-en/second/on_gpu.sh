@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # The second edition on a machine with a GPU that keeps nothing, in stages:
 #   recipes/de-en/second/on_gpu.sh keep unpack:pairs swap back:440 translate-back:240 pack:made send:0-3
-# A number is a limit in seconds. README.md beside this says what travels in which call.
+# A number is a limit in seconds. ../README.md (5) says what travels in which call.
 # WORK outlives a call, but not the machine. PARTS: what came with this call. What is to be kept goes to
-# OUT: logs.tar and four pieces of 15 MiB a call. SET: more options of `simultan train`. DISTILL: of `simultan distill`.
+# OUT: logs.tar and four pieces of 15 MiB a call. SET: more options of `simultan train`. BACK and FORWARD:
+# of `simultan distill`, such as BACK="--sample --top-k 10".
 set -u
 cd "$(dirname "$0")/../../.."
 export PYTHONPATH=src PYTHONUNBUFFERED=1
 : "${OUT:=runs/de-en2/out}" "${SET:=}" "${PARTS:=runs/de-en2/parts}" "${DEVICE:=cuda}" "${PYTHON:=python3}"
-: "${DISTILL:=--rows 2048}" "${LIMIT:=500}" "${THRESHOLDS:=0.1,0.5,0.9}"
+: "${BACK:=--longest 192}" "${FORWARD:=--longest 192 --beam 4}" "${LIMIT:=500}" "${THRESHOLDS:=0.1,0.5,0.9}"
 if [ -z "${WORK:-}" ]; then # in memory where there is enough: saving must not hold up the GPU
     free=$(df --output=avail -k /dev/shm 2> /dev/null | tail -1)
     if [ "${free:-0}" -gt 50000000 ]; then WORK=/dev/shm/de-en2; else WORK=work/de-en2-runs; fi
@@ -31,9 +32,9 @@ train() { # name, recipe, data, seconds, more options
     esac
 }
 
-translate() { # model, source, result, seconds; a result that was begun is continued
+translate() { # model, source, result, seconds, more options; a result that was begun is continued
     timeout -s TERM -k 30 "$4" $PYTHON -m simultan.cli distill "$WORK/$1/final" \
-        --source "$2" --out "$3" --device "$DEVICE" $DISTILL > "$WORK/logs/$(basename "$3").log" 2>&1
+        --source "$2" --out "$3" --device "$DEVICE" "${@:5}" > "$WORK/logs/$(basename "$3").log" 2>&1
     echo "$3: exit code $?, $(wc -l < "$3") lines"
     tail -n 1 "$WORK/logs/$(basename "$3").log"
 }
@@ -44,9 +45,11 @@ ship() { # a model to send, in int8
         $PYTHON $second/carry.py pack "$WORK/out/$1" "$WORK/ship/$1"
 }
 
-measure() { # model, sets, more options
+measure() { # model, sets, more options; on the CPU, as it will be used
+    local system=$1 out=$WORK/measured
+    if [ "$1" = pairs ]; then system=offline out=$WORK/measured/pairs; fi
     OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES="" nice -n 19 $PYTHON recipes/de-en/measure.py \
-        "$WORK/$1/final" --system "$1" --tests "$data/tests" --out "$WORK/measured" --sets "$2" \
+        "$WORK/$1/final" --system "$system" --tests "$data/tests" --out "$out" --sets "$2" \
         "${@:3}" 2>&1 | grep -E 'BLEU|Error'
 }
 
@@ -62,7 +65,7 @@ for stage in "$@"; do
         translate-back)
             for text in common-voice-en wikipedia; do
                 end=$((SECONDS + value))
-                translate back "$WORK/parts/$text.en.xz" "$WORK/made/$text.back.de" "$value"
+                translate back "$WORK/parts/$text.en.xz" "$WORK/made/$text.back.de" "$value" $BACK
                 value=$((end > SECONDS ? end - SECONDS : 1))
             done
             ;;
@@ -73,7 +76,7 @@ for stage in "$@"; do
             : "${TEXTS:=$WORK/texts/*.de}"
             for text in "$WORK/parts/common-voice-de.de.xz" $TEXTS; do
                 end=$((SECONDS + value)) called=$(basename "$text" .xz)
-                translate teacher "$text" "$WORK/made/${called%.de}.forward.en" "$value"
+                translate teacher "$text" "$WORK/made/${called%.de}.forward.en" "$value" $FORWARD
                 value=$((end > SECONDS ? end - SECONDS : 1))
             done
             ;;

@@ -161,7 +161,8 @@ def learn_vocabulary(sources: Sources, pairs: dict[str, TextPair], size: int) ->
         for word, count in own.items():
             counts[normalise(word)] += max(1, round(weight * count))
     del counts[""]
-    counts[sources.table["tag"]] = max(counts.values())  # one piece, whatever its text is now
+    if tag := sources.table["tag"]:
+        counts[tag] = max(counts.values())  # one piece, though no text has it now
     learnt = Vocabulary.learn_bpe(counts, size)
     return Codec(Pipeline("bpe", "de", "en"), learnt, learnt)
 
