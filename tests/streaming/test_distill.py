@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,24 @@ def test_line_n_stays_line_n(tmp_path: Path) -> None:
     assert found[2] == found[5] == ""
     assert wanted[2]
     assert wanted[5]
+
+
+def test_no_more_is_read_than_is_being_translated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK", 4)
+    monkeypatch.setattr(module, "PART", 2)
+    out, taken = tmp_path / "out", 0
+
+    def lines() -> Iterator[str]:
+        nonlocal taken
+        for taken in range(1, 101):
+            if taken > 32:  # two parts of eight lines are on their way
+                assert taken <= len(out.read_text().splitlines()) + 17
+            yield "a"
+
+    distill(TRANSLATOR, lines(), out, rows=4)
+    assert taken == 100
 
 
 def test_workers_write_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

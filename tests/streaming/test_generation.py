@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -148,6 +149,35 @@ def test_rows_do_not_see_each_other(search: Search) -> None:
         assert tokens_of(Generator(model, search, rows=rows), sources) == alone
 
 
+@pytest.mark.parametrize("search", [Search(), Search(beam=3, best=2), Search(sampling=Sampling())])
+def test_few_shapes_give_the_same(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a GPU does, with steps that are called instead of replayed: buffers that are used
+    again, several steps between two looks, and sentences moved to fewer rows."""
+    monkeypatch.setattr(generation, "FEWEST", 2 * search.rows)
+    monkeypatch.setattr(generation, "WARM", 16)
+    monkeypatch.setattr(generation, "SHAPES", (4, 8, 16))
+    model = lively("transformer", 1)
+    sources = [*SOURCES, *SOURCES, [*[5] * 20, EOS], [*[5, 6] * 20, EOS]]
+    wanted = Generator(model, search, rows=64).generate(sources)
+    generator = Generator(model, search, rows=32 * search.rows, fixed=True)
+    generator.recorder = Replayed()  # type: ignore[assignment]
+    for _ in range(2):
+        found = generator.generate(sources)
+        assert found.tokens.lists() == wanted.tokens.lists()
+        assert found.scores == pytest.approx(wanted.scores)
+    shapes = list(generator.boards)
+    assert len({source for _, source, _ in shapes}) == 5  # of three, and powers of two beyond
+    assert len({sentences for sentences, _, _ in shapes}) == 3
+    assert any(board.graph is not None for board in generator.boards.values())
+
+
+class Replayed:
+    """Stands for what records steps: replaying one is doing it."""
+
+    def record(self, step: Callable[[], None]) -> object:
+        return SimpleNamespace(replay=step)
+
+
 def test_what_outgrows_its_room_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make("offline", "transformer", 0, end=0.1)  # runs on and on
     sources = [CODEC.encode_source("a b c"), CODEC.encode_source("abc " * 25)]
@@ -218,6 +248,8 @@ def test_a_seed_draws_the_same_again() -> None:
 def test_edges() -> None:
     model = make("offline", "transformer")
     assert len(Generator(model).generate([])) == 0
+    silent = make("offline", "transformer", end=1.5)  # ends at once
+    assert set(tokens_of(Generator(silent), SOURCES)) == {()}
     assert beam_search(model, []) == []
     with pytest.raises(ValueError, match="needs an offline model; this one is mma-il"):
         Generator(make("mma-il", "transformer"))

@@ -75,9 +75,10 @@ class Generator:
         rows: int = 1024,
         half: bool = True,
         record: bool = True,
+        fixed: bool | None = None,
     ) -> None:
         """At most so many rows side by side. On a GPU the model is copied to bfloat16 (`half`),
-        and steps are recorded (`record`)."""
+        shapes are few (`fixed`), and a step of each is recorded (`record`)."""
         if model.policy.name != "offline":
             raise ValueError(
                 "whole sentences: the search hears all of a sentence, so it needs an offline"
@@ -86,14 +87,15 @@ class Generator:
         if rows < 1:
             raise ValueError(f"rows = {rows}: it must be at least 1")
         self.device = model.output.weight.device
-        self.gpu = self.device.type == "cuda"
-        halves = half and self.gpu and model.output.weight.dtype == torch.float32
+        gpu = self.device.type == "cuda"
+        self.fixed = gpu if fixed is None else fixed
+        halves = half and gpu and model.output.weight.dtype == torch.float32
         self.model = halve(model) if halves else model
         self.search, self.rows = search, rows
         # an LSTM's library kernels refuse to be recorded
-        self.recorder = Recorder() if record and self.gpu and model.repeated_parts() else None
+        self.recorder = Recorder() if record and gpu and model.repeated_parts() else None
         self.boards: dict[tuple[int, int, int], Board] = {}
-        if self.gpu:
+        if gpu:
             widens()  # asked now, not while a step is recorded
 
     @torch.inference_mode()
@@ -134,7 +136,7 @@ class Generator:
     def _groups(self, some: Array, lengths: Array) -> Iterator[tuple[Array, int]]:
         """Sentences that share buffers, the longest first, and the room they need."""
         rest = some[np.argsort(-lengths[some], kind="stable")]
-        shapes = SHAPES if self.gpu else (64, 256)
+        shapes = SHAPES if self.fixed else (64, 256)
         while len(rest):
             longest = int(lengths[rest[0]])
             fitting = [shape for shape in shapes if shape >= longest]
@@ -177,7 +179,7 @@ class Generator:
                 break
             if not queue.left and busy <= self._small(board.sentences):
                 board, playing = self._compact(board, playing, source, target)
-            board.run(STEPS if self.gpu else 1, self.recorder)
+            board.run(STEPS if self.fixed else 1, self.recorder)
             alive = board.tokens.alive.cpu().numpy()  # the host waits here, and nowhere else
             over = np.flatnonzero((playing >= 0) & ~alive)
             if len(over):
@@ -203,7 +205,7 @@ class Generator:
     def _fit(self, count: int, source: int, target: int) -> int:
         """Sentences side by side, of `count`: on a GPU a few numbers only, each a recording."""
         most = max(1, self.rows // self.search.rows)
-        if not self.gpu:
+        if not self.fixed:
             return min(count, most)
         most = max(1, min(most, most * SPREAD // (source + target)))
         while most // 4 >= max(count, FEWEST // self.search.rows):
@@ -212,7 +214,7 @@ class Generator:
 
     def _small(self, sentences: int) -> int:
         """So few sentences that are left are moved together."""
-        if not self.gpu:
+        if not self.fixed:
             return 3 * sentences // 4
         return sentences // 4 if sentences // 4 >= FEWEST // self.search.rows else 0
 
@@ -221,24 +223,26 @@ class Generator:
     ) -> tuple[Board, Array]:
         """The sentences that are left, on fewer rows."""
         left = np.flatnonzero(playing >= 0)
-        count = board.sentences // 4 if self.gpu else len(left)
+        count = board.sentences // 4 if self.fixed else len(left)
         smaller = self._board(count, source, target)
         smaller.take_over(board, self._index(left))
         return smaller, np.concatenate([playing[left], np.full(count - len(left), -1)])
 
     def _board(self, sentences: int, source: int, target: int) -> Board:
         shape = sentences, source, target
-        if not self.gpu:
-            return Board(self.model, self.search, *shape)
+        if not self.fixed:
+            return Board(self.model, self.search, *shape, self.fixed)
         if shape not in self.boards:
-            self.boards[shape] = Board(self.model, self.search, *shape)
+            self.boards[shape] = Board(self.model, self.search, *shape, self.fixed)
         board = self.boards[shape]
         board.tokens.alive.zero_()
         return board
 
     def _index(self, places: Array) -> Tensor:
         index = torch.from_numpy(places)
-        return index.pin_memory().to(self.device, non_blocking=True) if self.gpu else index
+        if self.device.type == "cpu":
+            return index
+        return index.pin_memory().to(self.device, non_blocking=True)
 
 
 @dataclass(frozen=True)
@@ -267,14 +271,15 @@ def _collect(parts: list[Part], count: int, best: int) -> Generated:
     scores, seconds = np.full((count, best), -np.inf), np.zeros(count)
     scores[:, 0], latest = 0.0, np.full(count, -1)
     for index, part in enumerate(parts):
-        lengths[part.group], scores[part.group] = part.lengths, part.scores
+        lengths[part.group] = np.where(part.scores > -np.inf, part.lengths, 0)
+        scores[part.group] = part.scores
         seconds[part.group] += part.seconds
         latest[part.group] = index
     tokens = Ragged.empty(lengths.flatten())
     for index, part in enumerate(parts):
         valid = np.flatnonzero(latest[part.group] == index)
         rows = (part.group[valid, None] * best + np.arange(best)).flatten()
-        tokens.put(rows, part.tokens[valid].reshape(len(rows), -1))
+        tokens.put(rows, part.tokens[valid].reshape(len(rows), part.tokens.shape[2]))
     return Generated(tokens, scores, seconds)
 
 
@@ -307,7 +312,7 @@ class Queue:
         for start in range(first, self.given, step):
             part = slice(start, min(start + step, self.given))
             some = places[start - first : part.stop - first]
-            width = int(self.widths[part].max()) if board.shrinks else self.sources.shape[1]
+            width = self.sources.shape[1] if board.fixed else int(self.widths[part].max())
             board.buffers.read(self.sources[part, :width], self.lengths[part], some)
             board.tokens.begin(some, self.limits[part], self.numbers[part])
             board.width = max(board.width, width)
@@ -318,7 +323,13 @@ class Board:
     """Buffers of one shape, what is written there, and a step of it, recorded or not."""
 
     def __init__(
-        self, model: TranslationModel, search: Search, sentences: int, source: int, target: int
+        self,
+        model: TranslationModel,
+        search: Search,
+        sentences: int,
+        source: int,
+        target: int,
+        fixed: bool,
     ) -> None:
         self.sentences, self.source, self.target = sentences, source, target
         self.buffers = Buffers(model, sentences, search.rows, source, target)
@@ -329,7 +340,7 @@ class Board:
             if search.beam
             else Pick(sentences, target, prefix, search.sampling)
         )
-        self.shrinks = not weight.is_cuda  # else a step always looks at all slots
+        self.fixed = fixed  # a step always looks at all slots
         self.width = 0  # source tokens that a step looks at
         self.steps = 0
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -349,7 +360,7 @@ class Board:
         """One token; nothing in here waits for a GPU."""
         buffers, tokens = self.buffers, self.tokens
         source, target = self.source, self.target
-        if self.shrinks:
+        if not self.fixed:
             source, target = self.width, int(buffers.positions.max()) + 1
         logits = buffers.step(tokens.last.flatten(), source, target)
         parents = tokens.choose(logits, buffers.positions)
@@ -359,7 +370,7 @@ class Board:
     def take_over(self, other: Board, places: Tensor) -> None:
         self.buffers.take_over(other.buffers, places)
         self.tokens.take_over(other.tokens, places)
-        self.width = int(self.buffers.lengths.max()) if self.shrinks else self.source
+        self.width = self.source if self.fixed else int(self.buffers.lengths.max())
 
 
 @dataclass
