@@ -248,7 +248,7 @@ def test_a_seed_draws_the_same_again() -> None:
 def test_edges() -> None:
     model = make("offline", "transformer")
     assert len(Generator(model).generate([])) == 0
-    silent = make("offline", "transformer", end=1.5)  # ends at once
+    silent = make("offline", "transformer", 1, end=1.5)  # ends at once
     assert set(tokens_of(Generator(silent), SOURCES)) == {()}
     assert beam_search(model, []) == []
     with pytest.raises(ValueError, match="needs an offline model; this one is mma-il"):
