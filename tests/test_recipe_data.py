@@ -6,6 +6,7 @@ import json
 import lzma
 import random
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -198,3 +199,13 @@ def test_stages_build(name: str) -> None:
         built = build(recipe, 24_000, 24_000)
     size = sum(p.numel() for p in built.parameters())
     assert name == "teacher" or size < 54e6  # as int8, beside ends.safetensors: within 60 MiB
+
+
+def test_the_stages_of_the_readme_are_those_of_the_script() -> None:
+    script = (RECIPE / "on_gpu.sh").read_text("utf-8")
+    known = set(re.findall(r"^        ([a-z-]+)\)", script, re.M))
+    readme = (RECIPE.parent / "README.md").read_text("utf-8")
+    table = readme[readme.index("| stretch") :]
+    named = [name for name, _ in re.findall(r"[` ]([a-z-]+):([a-z0-9-]+)(?=[` ])", table)]
+    assert {"back", "teacher", "offline", "mma-il", "wait-k"} <= set(named) <= known
+    assert subprocess.run(["bash", "-n", RECIPE / "on_gpu.sh"], check=False).returncode == 0
