@@ -85,6 +85,16 @@ def test_a_verb_is_found_where_it_stands():
     assert found.by_kind == {"prefix": pytest.approx(2 / 3), "clause": 0.0}
 
 
+def test_two_systems_are_compared_key_by_key():
+    keys = [key(n, "go") for n in range(1, 41)]
+    good = judge(keys, [instance(n, "they went", [1, 2]) for n in range(40)])
+    bad = judge(keys, [instance(n, "they went" if n % 4 else "they", [1, 2]) for n in range(40)])
+    apart, low, high = verbs.difference(good, bad)
+    assert (apart, low > 0.1, high < 0.45) == (0.25, True, True)
+    assert verbs.difference(good, good) == (0.0, 0.0, 0.0)
+    assert "| x | a | b | +25.0 |" in verbs.difference_table([("x", "a", "b", (apart, low, high))])
+
+
 def test_a_form_alone():
     log = [instance(0, "The backing fell back.", [1, 2, 3, 4])]
     assert judge([key(1, "=back")], log)[0].delay == 4
@@ -285,6 +295,7 @@ def test_the_page_is_made_of_results_and_predictions(finished):
     spec = importlib.util.spec_from_file_location("german_report", FOLDER / "report.py")
     report = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(report)
+    report.NEAR = 99.0  # whatever latency a toy has
     sources = list(read_lines(finished / "text" / "test.en"))
     written = "=" + sources[0].split()[0]  # found or not: a key is judged
     (finished / "verbs.tsv").write_text(
@@ -304,6 +315,7 @@ def test_the_page_is_made_of_results_and_predictions(finished):
     assert f"| offline | 99.00 | {bleu:.2f} |" in document.read_text()
     assert "<!-- goals: begin -->\nc\n" in document.read_text(), "another experiment's block"
     assert "| run | AL | BLEU | verbs, % |" in page
+    assert "verbs, points" in page, "MMA-H beside wait-k"
     assert "AL, tokens" in page
     assert "{{" not in page
     report.write_report(finished, document, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from experiments.harness import tables
@@ -12,7 +12,7 @@ from experiments.harness.plan import Plan
 from experiments.harness.tables import Results, Row, number
 from simultan.latency import METRICS
 
-__all__ = ["between", "comparisons", "equal_dal", "equal_latency", "frontier"]
+__all__ = ["between", "comparisons", "equal_dal", "equal_latency", "frontier", "nearest"]
 
 Line = list[tuple[float, float]]  # latency and quality
 
@@ -99,6 +99,29 @@ def equal_dal(
         body = [["", titles[0], tables.NOT_RUN, "", "", ""]]
     header = ["text", "run", "DAL", "BLEU", f"{titles[1]} there", "difference"]
     return tables.table(header, body)
+
+
+def nearest(
+    plan: Plan, results: Results, claims: Iterable[tuple[str, Sequence[str], str]], near: float
+) -> Iterator[tuple[str, Row, Row]]:
+    """For each point of some groups, another group's point with the nearest AL on validation.
+
+    A claim is what is said, the groups of the one and the group of the other. Points further
+    apart than `near` are no pair, but with offline models, which have no latency to compare.
+    """
+
+    def kept(group: str) -> list[Row]:
+        rows = tables.rows_of(tables.of_group(plan, group), results)
+        return [row for row in _wrote(rows) if tables.predictions_of(row)]
+
+    for claim, groups, other in claims:
+        others = kept(other)
+        for row in (row for group in groups for row in kept(group)):
+            there = min(others, key=lambda o: abs(o.valid["al"] - row.valid["al"]), default=None)
+            if there is None:
+                continue
+            if other.startswith("offline") or abs(there.valid["al"] - row.valid["al"]) <= near:
+                yield claim, row, there
 
 
 def comparisons(path: Path) -> str:

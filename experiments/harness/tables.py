@@ -76,6 +76,13 @@ def show(row: Row) -> str:
     return f"{row.run.name}{' ' + row.point if row.point else ''}"
 
 
+def predictions_of(row: Row) -> str | None:
+    """The file of a point's translations, in the experiment's folder; None: they are not kept."""
+    points = {point["point"]: point for point in row.result["points"]}
+    file: str | None = points[row.point].get("predictions")
+    return file
+
+
 def scores_of(scores: Mapping[str, Any], plan: Plan) -> list[str]:
     return [number(scores.get(key), decimals) for key, decimals in columns(plan).values()]
 

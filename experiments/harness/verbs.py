@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from experiments.harness.curves import between
 from experiments.harness.tables import NOT_RUN, not_run, number, table
 from simultan.evaluation.instances import Instance, read_log
@@ -24,6 +26,7 @@ __all__ = ["KINDS", "Judged", "Key", "Tally", "digest", "forms", "judge", "read_
 
 # a separable prefix; a participle or an infinitive that ends a main clause; a subordinate clause
 KINDS = ("prefix", "participle", "infinitive", "clause")
+DRAWS = 2_000  # of the keys, for an interval
 REACH = 4  # words between a verb and its particle, at most
 IRREGULAR = """
 admit admitted admitting | be am is are was were been being | bear bore borne bearing
@@ -186,6 +189,26 @@ def tally(judged: Sequence[Judged]) -> Tally:
         foreseen=sum(j.foreseen for j in judged) / len(judged),
         lag=sum(lags) / len(lags) if lags else None,
     )
+
+
+def difference(one: Sequence[Judged], other: Sequence[Judged]) -> tuple[float, float, float]:
+    """Shares of one minus other, with its 95% interval: the same keys are drawn for both."""
+    found = [[j.delay is not None for j in judged] for judged in (one, other)]
+    apart = np.subtract(*np.array(found, dtype=np.float64))
+    drawn = np.random.default_rng(1).integers(len(apart), size=(DRAWS, len(apart)))
+    low, high = np.percentile(apart[drawn].mean(1), [2.5, 97.5])
+    return float(apart.mean()), float(low), float(high)
+
+
+def difference_table(
+    pairs: Iterable[tuple[str, str, str, tuple[float, float, float]]],
+) -> str:
+    """What is claimed, one, other, and the difference in points."""
+    body = [
+        [claim, one, other, f"{100 * found:+.1f}", f"{100 * low:+.1f} to {100 * high:+.1f}"]
+        for claim, one, other, (found, low, high) in pairs
+    ]
+    return table(["", "one", "other", "verbs, points", "95%"], body) if body else not_run()
 
 
 def point_table(rows: Iterable[tuple[str, float | None, float | None, Tally]]) -> str:

@@ -7,7 +7,6 @@ Pairs are the points of two systems with the nearest AL on newstest2013; detoken
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -15,8 +14,8 @@ sys.path.insert(0, str(HERE.parents[1]))
 
 from sacrebleu.metrics import BLEU  # noqa: E402
 
+from experiments.harness import curves, tables  # noqa: E402
 from experiments.harness import plan as plans  # noqa: E402
-from experiments.harness import tables  # noqa: E402
 from experiments.harness.compare import compare, find_text  # noqa: E402
 
 CLAIMS = [  # what is claimed, groups of one, of the other
@@ -31,32 +30,14 @@ CLAIMS = [  # what is claimed, groups of one, of the other
 NEAR = 1.0  # words of AL between two points that are compared
 
 
-def pairs(folder: Path) -> Iterator[tuple[str, str, str]]:
-    """For each point of a system, the other system's point with the nearest AL."""
-    plan, results = plans.load(folder / "plan.toml"), tables.read_results(folder / "results")
-
-    def points(group: str) -> list[tuple[float, str]]:
-        found = []
-        for row in tables.rows_of(tables.of_group(plan, group), results):
-            measured = {p["point"]: p for p in row.result["points"]}[row.point]
-            if "predictions" in measured and row.valid["al"] is not None:
-                stem = Path(measured["predictions"]).name.removesuffix(".jsonl.xz")
-                found.append((row.valid["al"], stem))
-        return found
-
-    for claim, groups, other in CLAIMS:
-        others = points(other)
-        for al, name in (point for group in groups for point in points(group)):
-            if not others:
-                continue
-            distance, nearest = min((abs(al - there), known) for there, known in others)
-            if distance <= NEAR or other.startswith("offline"):
-                yield claim, name, nearest
-
-
 def main() -> None:
+    plan, results = plans.load(HERE / "plan.toml"), tables.read_results(HERE / "results")
+    pairs = [
+        (claim, *(Path(tables.predictions_of(row) or "").name.split(".jsonl")[0] for row in rows))
+        for claim, *rows in curves.nearest(plan, results, CLAIMS, NEAR)
+    ]
     references = find_text(Path(sys.argv[1]), ("newstest2015.en", "test.en"))
-    compare(HERE, pairs(HERE), references, BLEU(force=True))
+    compare(HERE, pairs, references, BLEU(force=True))
 
 
 if __name__ == "__main__":

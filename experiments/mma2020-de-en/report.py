@@ -51,25 +51,44 @@ CURVES = [
 SLOW = 14.0  # AL of what is drawn; all is in the tables
 LEVELS = (2.0, 3.0, 4.0, 5.0, 6.0, 8.0)  # AL at which verbs are compared
 HARD = [("subwords", ("mma-il",), ("mma-h",))]
+VERBS = [  # what is compared, groups of one, of the other
+    ("a learned against a fixed policy", ("mma-il", "mma-h", "one-head"), "wait-k"),
+    ("MMA against MILk", ("mma-il", "mma-h"), "milk"),
+]
+NEAR = 1.0  # words of AL between two points that are compared
 VerbRow = tuple[Row, late.Tally]
+Judged = dict[str, list[late.Judged]]  # by the name of a point
 
 
-def judge_verbs(folder: Path, keys: Path, plan: Plan, results: Results) -> list[VerbRow]:
+def judge_verbs(folder: Path, keys: Path, plan: Plan, results: Results) -> Judged:
     """The late verbs of every point whose translations are kept."""
     known = late.read_keys(keys)
-    found = []
+    found = {}
     for row in tables.rows_of(plan.runs, results):
-        points = row.result["points"]
-        file = next(p for p in points if p["point"] == row.point).get("predictions")
+        file = tables.predictions_of(row)
         if file and not row.run.group.name.startswith("ablation"):
-            judged = late.judge(known, read_predictions(folder / file))
-            found.append((row, late.tally(judged)))
+            found[tables.show(row)] = late.judge(known, read_predictions(folder / file))
     return found
 
 
-def blocks(plan: Plan, results: Results, folder: Path, verbs: Sequence[VerbRow]) -> dict[str, str]:
+def tally_verbs(plan: Plan, results: Results, judged: Judged) -> list[VerbRow]:
+    rows = tables.rows_of(plan.runs, results)
+    return [(r, late.tally(judged[tables.show(r)])) for r in rows if tables.show(r) in judged]
+
+
+def compare_verbs(plan: Plan, results: Results, judged: Judged) -> str:
+    """Points of two systems with the nearest AL, key by key."""
+    found = []
+    for claim, *rows in curves.nearest(plan, results, VERBS, NEAR):
+        names = [tables.show(row) for row in rows]
+        apart = late.difference(*(judged[name] for name in names))
+        found.append((claim, names[0], names[1], apart))
+    return late.difference_table(found)
+
+
+def blocks(plan: Plan, results: Results, folder: Path, judged: Judged) -> dict[str, str]:
     """Every generated piece of text, by name."""
-    quality = plan.quality
+    quality, verbs = plan.quality, tally_verbs(plan, results, judged)
     points = [(tables.show(r), r.test["al"], r.test[quality], t) for r, t in verbs]
     systems = {
         one.label: [
@@ -94,6 +113,7 @@ def blocks(plan: Plan, results: Results, folder: Path, verbs: Sequence[VerbRow])
         "ablation": ablation.ablation(plan, results, "valid"),
         "agents": agents.agents(plan, results),
         "verbs": late.point_table(points),
+        "verbs-apart": compare_verbs(plan, results, judged),
         "verbs-levels": late.level_table(systems, LEVELS),
         "provenance": tables.provenance(plan, results),
     }
@@ -168,9 +188,10 @@ def write_report(folder: Path, document: Path | None, plan_file: Path | None = N
     plan = plans.load(plan_file or folder / "plan.toml")
     results = tables.read_results(folder / "results")
     keys = folder / "verbs.tsv"
-    verbs = judge_verbs(folder, keys if keys.exists() else HERE / "verbs.tsv", plan, results)
+    judged = judge_verbs(folder, keys if keys.exists() else HERE / "verbs.tsv", plan, results)
+    verbs = tally_verbs(plan, results, judged)
     files = draw_all(plan, results, verbs, folder / "figures")
-    pieces = blocks(plan, results, folder, verbs)
+    pieces = blocks(plan, results, folder, judged)
     template = HERE / "README.template.md"
     return [*files, *report.write_pages(folder / "README.md", template, document, pieces)]
 
