@@ -152,6 +152,9 @@ def test_composed_pairs_copy_what_must_be_copied(
         assert re.findall(r"\S+@\S+", one) == re.findall(r"\S+@\S+", two)
         assert [c for c in one if ord(c) > 0x2100] == [c for c in two if ord(c) > 0x2100]
     assert "€" in german
+    countries = dict(scripts[0].read_names("territories"))
+    assert countries["Belgien"] == "Belgium"
+    assert "Welt" not in countries
 
 
 def test_every_text_says_whether_the_box_may_have_it() -> None:

@@ -2,8 +2,10 @@
 
     python recipes/de-en/second/compose.py OUT --pairs 20000
 
-writes OUT/train.de and OUT/train.en, always the same for a seed. Names are partly made up, so that
-only copying can get them right. `simultan prepare --spell-numbers` then speaks some of the numbers.
+writes OUT/train.de and OUT/train.en, always the same for a seed. Names of people are partly made
+up, so that only copying can get them right; those of countries and languages are from Unicode's
+CLDR (`pip install babel`; Unicode Licence, any use). `simultan prepare --spell-numbers` then speaks
+some of the numbers.
 """
 
 from __future__ import annotations
@@ -62,6 +64,18 @@ _VOWELS = _words("a e i o u ä ö ü au ei ie")
 _ENDS = _words("ck l ll m n nd ng r rt s ss t tz x")
 
 
+def read_names(kind: str) -> list[Pair]:
+    """German and English names of territories or languages."""
+    from babel import Locale
+
+    german, english = (getattr(Locale(code), kind) for code in ("de", "en"))
+    return [
+        (german[key], english[key])
+        for key in sorted(german)
+        if key in english and key.isalpha() and "(" not in german[key]  # no regions, no remarks
+    ]
+
+
 class Composer:
     """Draws pairs from a seed."""
 
@@ -69,8 +83,9 @@ class Composer:
         self.random = random.Random(seed)
         self.kinds: list[Callable[[], Pair]] = [
             self.count, self.date, self.time, self.amount, self.share, self.name, self.address,
-            self.message, self.call, self.year,
+            self.message, self.call, self.year, self.countries, self.languages,
         ]  # fmt: skip
+        self.names = {kind: read_names(kind) for kind in ("territories", "languages")}
 
     def pair(self) -> Pair:
         return self.random.choice(self.kinds)()
@@ -228,6 +243,28 @@ class Composer:
                 ),
             ]
         )
+
+    def countries(self) -> Pair:
+        some = self.random.sample(self.names["territories"], 3)
+        (one, two, three), (first, second, third) = zip(*some, strict=True)
+        return self.random.choice(
+            [
+                (one, first),
+                (f"{one}, {two} und {three}", f"{first}, {second} and {third}"),
+                (f"Länder: {one}; {two}", f"Countries: {first}; {second}"),
+            ]
+        )
+
+    def languages(self) -> Pair:
+        language, translated = self.random.choice(self.names["languages"])
+        return self.random.choice(
+            [
+                (f"Das Buch gibt es auch auf {language}.",
+                 f"The book is also available in {translated}."),
+                (f"Sprechen Sie {language}?", f"Do you speak {translated}?"),
+                (language, translated),
+            ]
+        )  # fmt: skip
 
 
 def compose(out: Path, pairs: int, seed: int = 1) -> None:
