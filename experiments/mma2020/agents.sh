@@ -7,8 +7,11 @@ set -eu
 model=$1 corpus=$2
 shift 2
 declare -A changes=(
-    [reinforced-0.03]="reward.lag=0.03"
-    [predict-0.03]="reward.lag=0.03"
+    [reinforced-0.11]="reward.lag=0.11"
+    [reinforced-0.08]="reward.lag=0.08"
+    [reinforced-0.04]="reward.lag=0.04 agent.start=1"
+    [reinforced-0.02]="reward.lag=0.02 agent.start=2"
+    [predict-0.08]="reward.lag=0.08"
     [imitation]="oracle.sentences=1000"
 )
 for name in "${@:-${!changes[@]}}"; do

@@ -18,7 +18,7 @@ from experiments.harness.compare import compare, find_text  # noqa: E402
 
 HEADS = "many deciding heads against one, both Transformers"
 TRANSFORMER = "one deciding head: Transformer against RNN"
-AGENTS = "agents against test-time wait-k"
+AGENTS = "agents against rules, and each other"
 PAIRS = [  # what is claimed, one, other
     ("a learned against a fixed policy", "mma-il-avg0.08", "wait-k@k=1"),
     ("a learned against a fixed policy", "mma-il-avg0.04", "wait-k@k=2"),
@@ -91,6 +91,15 @@ PAIRS = [  # what is claimed, one, other
     (AGENTS, "agents-ed-att@ed-att-0.3-2", "agents-wait-k@wait-k-2"),
     (AGENTS, "agents-ed-att@ed-att-0.3-2", "agents-wait-k@wait-k-3"),
     (AGENTS, "agents-static@static-2-2", "agents-wait-k@wait-k-1"),
+    (AGENTS, "agents-reinforced@reinforced-0.11-0.05", "agents-wait-k@wait-k-1"),
+    (AGENTS, "agents-reinforced@reinforced-0.08", "agents-wait-k@wait-k-2"),
+    (AGENTS, "agents-reinforced@reinforced-0.04", "agents-wait-k@wait-k-3"),
+    (AGENTS, "agents-reinforced@reinforced-0.02", "agents-wait-k@wait-k-3"),
+    (AGENTS, "agents-reinforced@reinforced-0.02-0.95", "agents-wait-k@wait-k-5"),
+    (AGENTS, "agents-reinforced@reinforced-0.08", "agents-static@static-2-2"),
+    (AGENTS, "agents-reinforced@reinforced-0.02", "agents-static@static-4-2"),
+    (AGENTS, "agents-reinforced@reinforced-0.08", "agents-align-att@align-att-2"),
+    (AGENTS, "agents-predict@predict-0.08", "agents-wait-k@wait-k-2"),
     ("subwords", "modern-il-avg0.09-hard", "modern-test-time-wait-k@wait-k-1"),
     ("subwords", "modern-il-avg0.048-hard", "modern-test-time-wait-k@wait-k-3"),
     ("subwords", "modern-il-avg0.024-hard", "modern-test-time-wait-k@wait-k-3"),
