@@ -121,9 +121,9 @@ def with_made(sources: Sources, pairs: dict[str, TextPair], made: Path) -> dict[
 
 
 def _written(path: Path) -> Path | None:
-    """A file, plain or .xz, if it is there."""
+    """A file, plain or .xz, if it is there and has a line."""
     packed = path.with_name(path.name + ".xz")
-    return next((p for p in (path, packed) if p.is_file()), None)
+    return next((p for p in (path, packed) if p.is_file() and p.stat().st_size), None)
 
 
 def _first_lines(text: Path, translated: Path, begun: Path) -> Path:
@@ -141,8 +141,8 @@ def mix(forward: Path, references: Path, out: Path) -> Path:
     written = list(read_lines(forward, "replace"))
     with out.open("w", encoding="utf-8") as file:
         for number, reference in enumerate(read_lines(references, "replace")):
-            taught = number % 10 < FORWARD and number < len(written)
-            file.write((written[number] if taught else reference) + "\n")
+            taught = written[number] if number % 10 < FORWARD and number < len(written) else ""
+            file.write((taught or reference) + "\n")
     return out
 
 
