@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What only a GPU can show, in one run of about six minutes: the kernels against the reference,
-# the operations' and the training's speed. Each part is cut off rather than waited for.
+# What only a GPU can show, in one run of about nine minutes: the kernels against the reference,
+# the operations', the training's and the decoding's speed. Each part is cut off rather than waited for.
 #   benchmarks/on_gpu.sh [LOGS] [PREPARED_CORPUS]
 set -u
 cd "$(dirname "$0")/.."
@@ -18,4 +18,7 @@ part training 200 python3 -X faulthandler benchmarks/training.py --json "$logs/t
 if [ -n "$corpus" ]; then
     part corpus 120 python3 -X faulthandler benchmarks/training.py --corpus "$corpus" --updates 1200
 fi
+part generation 150 python3 -X faulthandler benchmarks/generation.py
 part tests 150 python3 -m pytest -q -p no:xdist -o addopts= tests/ops
+part generation-tests 100 python3 -m pytest -q -p no:xdist -o addopts= -m gpu \
+    tests/streaming/test_generation.py

@@ -21,13 +21,18 @@ WORDS = Codec(Pipeline("words"), Vocabulary([*SPECIAL, *"abcdef."]), TARGET)
 
 
 def make(
-    policy: str, architecture: str, seed: int = 0, end: float = 0.6, window: int = 0
+    policy: str,
+    architecture: str,
+    seed: int = 0,
+    end: float = 0.6,
+    window: int = 0,
+    width: int = 16,
 ) -> TranslationModel:
     """`end` scales the end-of-sequence logit: larger, and it comes early more often."""
     config = Config(
         model=ModelConfig(
             architecture=architecture,  # type: ignore[arg-type]
-            width=16, ffn=24, heads=2, encoder_layers=1, decoder_layers=2, dropout=0.0,
+            width=width, ffn=24, heads=2, encoder_layers=1, decoder_layers=2, dropout=0.0,
             window=window,
         ),
         policy=PolicyConfig(name=policy, chunk=2, k=(2,), energy_bias=-0.2),  # type: ignore[arg-type]

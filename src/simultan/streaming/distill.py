@@ -57,7 +57,7 @@ def distill(
     empty lines. `workers` processes do what is to be done for each word where a GPU translates
     whole sentences; a script that asks for them needs `if __name__ == "__main__"`.
     """
-    decoding = Decoding.parse(decoding)
+    decoding = Decoding.parse(decoding).resolve(translator.model.policy, translator.lags)
     rows = rows or translator.default_rows(decoding)
     result = Distilled()
     with Output(out) as file:

@@ -11,6 +11,7 @@ import contextlib
 import gc
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -348,7 +349,7 @@ class Board:
     def run(self, steps: int, recorder: Recorder | None) -> None:
         """Every sentence that is not complete gets so many tokens more."""
         if recorder is not None and self.graph is None and self.steps >= WARM:
-            self.graph = recorder.record(self.step)
+            self.graph = recorder.try_record(self.step)
         for _ in range(steps):
             if self.graph is None:
                 self.step()
@@ -383,6 +384,16 @@ class Recorder:
 
     stream: torch.cuda.Stream = field(default_factory=torch.cuda.Stream)
     first: torch.cuda.CUDAGraph | None = None
+    works: bool = True
+
+    def try_record(self, step: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
+        """A recording; None: this machine makes none, and steps are done one by one."""
+        try:
+            return self.record(step) if self.works else None
+        except RuntimeError as error:
+            self.works = False
+            warnings.warn(f"steps cannot be recorded, which is slower: {error}", stacklevel=2)
+            return None
 
     def record(self, step: Callable[[], None]) -> torch.cuda.CUDAGraph:
         graph, stream = torch.cuda.CUDAGraph(), self.stream
