@@ -101,6 +101,17 @@ def test_there_are_a_hundred_sentences_of_eight_kinds(judge: ModuleType) -> None
         assert bare == (entry["kind"] == "recognised")
 
 
+def test_the_first_edition_was_judged_twice(judge: ModuleType) -> None:
+    """The figures of the README are those of the sheets."""
+    sheets = sorted((RECIPE / "judged" / "first").glob("*.tsv"))
+    counted = judge.count(sheets, judge.read_sentences())
+    default, later = (counted["first", setting] for setting in judge.SETTINGS)
+    said = "{} and {} of the first edition's 100 sentences wrong at the default and {} and {} at"
+    text = " ".join((RECIPE / "README.md").read_text("utf-8").split())
+    assert said.format(*default["wrong"], *later["wrong"]) in text
+    assert f"; {len(default['by all'])} and {len(later['by all'])} are those" in text
+
+
 def test_pinned_outputs_are_whole(judge: ModuleType) -> None:
     for path in (RECIPE / "judged").glob("*.json"):
         for outputs in json.loads(path.read_text("utf-8")).values():
