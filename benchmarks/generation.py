@@ -202,7 +202,8 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     if options.text:
         talk = Path(simultan.__file__).parent / "talk.de.txt"
-        lines = list(read_lines(options.source or talk, "replace"))
+        found = read_lines(options.source or talk, "replace")
+        lines = [line for line, _ in zip(found, range(options.sentences), strict=False)]
         lines = (lines * (options.sentences // len(lines) + 1))[: options.sentences]
         measure_text(lines, count_workers() or 1)
         return

@@ -179,12 +179,16 @@ class LineText:
             say(copies.first(), read)
         if not heard:
             return Written(words, delays, [])
+        most = min(MOST, 2 * source + 30)  # the guard's other reason to cut
+        guarded = len(tokens) > most or repeats(tokens)  # it takes longer than all the rest
         for token in tokens:
-            enough = written >= 2 * heard + 3 and writer.is_between(token)
-            if enough or guard.stuck(token, source - 1):
+            if written >= 2 * heard + 3 and writer.is_between(token):
                 break
+            if guarded:
+                if guard.stuck(token, source - 1):
+                    break
+                guard.note(token, source - 1)
             write(writer.push(token))
-            guard.note(token, source - 1)
             kept.append(token)
         write(writer.flush())
         say(copies.rest() + numbers.rest(), read)
