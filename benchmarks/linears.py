@@ -1,4 +1,4 @@
-"""The linear layers that a token of the model in the box passes, in every way PyTorch has for them.
+"""The linear layers that a token of the model in the box passes, in our way and in PyTorch's.
 
     python benchmarks/linears.py [--rows 1,3,32] [--rounds N]
 
@@ -18,7 +18,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from simultan.model.linear import Int8, Packed
+from simultan.model import kernels
+from simultan.model.linear import Int8, Joined, Packed, Tiled
 from simultan.model.pages import Pages
 
 ENCODER = [(512, 1536), (512, 512), (512, 2048), (2048, 512)]
@@ -79,6 +80,12 @@ def main() -> None:
         "_weight_int8pack_mm": [weights_only(linear) for linear in linears],
         "Packed (float32)": [Packed([linear], pages) for linear in linears],
     }
+    if kernels.find():
+        ways = {
+            "Tiled (int8)": [Tiled([linear], pages, Int8, int8=True) for linear in linears],
+            "Tiled (float32)": [Tiled([linear], pages, Joined) for linear in linears],
+            **ways,
+        }
     for rows in map(int, arguments.rows.split(",")):
         inputs = {width: torch.randn(rows, width) for width in (512, 2048)}
         times: dict[str, list[float]] = {name: [] for name in ways}

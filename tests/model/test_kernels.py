@@ -103,7 +103,10 @@ def test_a_prepared_model_can_be_copied() -> None:
         assert torch.equal(stream(again, batch, [7])[0], expected)
 
 
-def test_without_a_compiler_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_there_are_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert kernels.find.__wrapped__() is None
 

@@ -15,6 +15,8 @@
 #define ROWS 6                 /* for so many rows: as many sums as there are registers for */
 #define OUTPUTS (16 * VECTORS)
 #define CHUNK 48               /* rows whose inputs stay in the cache */
+#define FEW 3                  /* rows, that are computed in one go: */
+#define AHEAD 8192             /* bytes of weights that are asked for early */
 
 typedef struct {
   long inputs, outputs;
@@ -59,6 +61,8 @@ INLINE void tile(const int rows, const int int8, const Layer *layer, const char 
   for (long at = 0; at < x_row; at += 4, w += 4 * OUTPUTS) {
     __m512i part[VECTORS];
     UNROLL for (int v = 0; v < VECTORS; v++) {
+      /* floats that are read once need no place in the caches, Python does */
+      if (!int8 && rows <= FEW) _mm_prefetch(w + 64 * v + AHEAD, _MM_HINT_NTA);
       part[v] = _mm512_loadu_si512(w + 64 * v);
       __asm__("" : "+v"(part[v])); /* else it is loaded again for every row */
     }

@@ -1,7 +1,7 @@
 """kernels.c, compiled once on this machine: what rows need of a CPU, in few calls.
 
-There are none without a C compiler, without AVX-512 VNNI, or with more than one thread; all that
-calls them has a way of its own for that, with PyTorch's operations. int8 gives the same bits.
+There are none without a C compiler or without AVX-512 VNNI, and linear layers want a single thread;
+all that calls them can do the same with PyTorch's operations. int8 products are the same bits.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from torch import Tensor
 __all__ = ["Layer", "Reach", "append", "attend", "find", "function", "has_vnni", "scan"]
 
 VECTORS = ["-mavx512f", "-mavx512bw", "-mavx512vnni", "-mfma"]
-ROUNDING = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
-OPTIONS = ["-O3", "-fopenmp-simd", *VECTORS, *ROUNDING, "-shared", "-fPIC"]
+EXACT = ["-ffp-contract=off", "-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math"]
+OPTIONS = ["-O3", "-fopenmp-simd", *VECTORS, *EXACT, "-shared", "-fPIC"]
 
 TYPES = {"p": c_void_p, "l": c_long, "i": c_int, "f": c_float}
 FUNCTIONS = {  # and their arguments
@@ -40,14 +40,16 @@ FUNCTIONS = {  # and their arguments
 def find() -> ctypes.CDLL | None:
     """The library, compiled if it is not in the user's cache; None: this machine has none."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if platform.system() != "Linux" or compiler is None or not has_vnni():
+    if platform.system() != "Linux" or not has_vnni():
         return None
     source = Path(__file__).with_suffix(".c")
     code = hashlib.sha256(source.read_bytes() + " ".join(OPTIONS).encode()).hexdigest()[:16]
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simultan"
-    place = home / f"kernels-{code}.so"
     try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simultan"
+        place = home / f"kernels-{code}.so"
         if not place.exists():
+            if compiler is None:
+                return None
             home.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=home) as folder:
                 made = Path(folder, place.name)
@@ -55,7 +57,7 @@ def find() -> ctypes.CDLL | None:
                 subprocess.run(command, check=True, capture_output=True, timeout=120)
                 made.replace(place)  # in one step: other processes may do the same
         return ctypes.CDLL(str(place))
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, RuntimeError, subprocess.SubprocessError):  # nowhere to keep it, or it fails
         return None
 
 
@@ -105,13 +107,13 @@ def append(new: Tensor, layers: Sequence[Tensor], reach: Reach) -> None:
     addresses = (c_void_p * len(layers))(*[layer.data_ptr() for layer in layers])
     function("append")(
         new.data_ptr(), new.stride(0), addresses, len(layers), row, position, reach.rows,
-        reach.ends, len(new), layers[0].shape[3],
+        reach.ends, new.shape[0], layers[0].shape[3],
     )  # fmt: skip
 
 
 def attend(q: Tensor, data: Tensor, reach: Reach) -> Tensor:
     """Queries that begin rows of q [R, ...] over a layer of a cache -> [R, H D]."""
-    rows, (heads, size) = len(q), data.shape[3:]
+    rows, (heads, size) = q.shape[0], data.shape[3:]
     y = q.new_empty(rows, heads * size)
     row, position, kind, _, _ = data.stride()
     function("attend")(
@@ -131,7 +133,7 @@ def scan(
 ) -> list[int]:
     """The first slot within reach at which a head's energy exceeds its row's limit, [R H]; where
     there is none, the end of its reach. Energies as in MonotonicAttention."""
-    rows, (heads, size) = len(q), data.shape[3:]
+    rows, (heads, size) = q.shape[0], data.shape[3:]
     function("scan")(
         q.data_ptr(), q.stride(0), data.data_ptr(), data.stride(0), data.stride(1), reach.rows,
         reach.begins, reach.ends, (c_double * rows)(*limits), rows, heads, size,
