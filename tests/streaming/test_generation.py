@@ -294,5 +294,8 @@ def test_bfloat16_writes_nearly_the_same(device: str) -> None:
         assert sum(begins) >= len(begins) - 2
         assert sum(map(tuple.__eq__, wanted, found)) >= 0.3 * len(wanted)
         assert next(model.parameters()).dtype == torch.float32
+        prepared = lively("transformer", seed).to(device).prepare_inference()  # as it is loaded
+        with torch.inference_mode():  # as in a validation
+            assert tokens_of(Generator(halve(prepared), rows=64), SOURCES) == found
     far = [[*[5] * 1100, EOS], [6, 7, EOS]]  # past the table of positions
     assert len(tokens_of(Generator(halve(model.to(device)), rows=4), far)[1])
