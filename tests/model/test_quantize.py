@@ -4,6 +4,7 @@ import json
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -18,7 +19,8 @@ from simultan.data.text import Pipeline
 from simultan.data.vocabulary import SPECIAL, Vocabulary
 from simultan.model import build, kernels
 from simultan.model.attention import attend
-from simultan.model.linear import Int8, Linear, Tiled
+from simultan.model.linear import Int8, Linear, Tiled, choose_layout, lay_out
+from simultan.model.transformer import FeedForward
 from simultan.streaming.session import Write
 
 
@@ -143,6 +145,20 @@ def test_logits_are_close(policy: str, architecture: str) -> None:
             assert error(stream(model, batch, [9])[0], logits) < 0.05
         for found, logits in zip(stream_together(model, batches), together, strict=True):
             assert error(found, logits) < 0.05
+
+
+@pytest.mark.usefixtures("kernels_or_none")
+@pytest.mark.parametrize("activation", ["relu", "swish", "gelu"])
+def test_a_feed_forward_layer_keeps_what_is_negative(
+    activation: Literal["relu", "swish", "gelu"],
+) -> None:
+    torch.manual_seed(0)
+    layer = FeedForward(ModelConfig(width=64, ffn=256, activation=activation)).eval()
+    x = torch.randn(5, 64)
+    with torch.no_grad():
+        expected = layer.outer(layer(x))
+        lay_out(layer, choose_layout(layer.inner.weight, "int8"))
+        assert error(layer.outer(layer(x)), expected) < 0.03
 
 
 @pytest.fixture

@@ -106,8 +106,8 @@ def lay_out(model: nn.Module, make: MakeLayout | None) -> None:
 def choose_layout(weight: Tensor, quantize: str | None) -> MakeLayout:
     """The fastest layout for a model with weights like this one."""
     pages = Pages()
+    ours = weight.device.type == "cpu" and weight.dtype == torch.float32
     if quantize is None:
-        ours = weight.device.type == "cpu" and weight.dtype == torch.float32
         plain: MakeLayout = partial(Packed, pages=pages) if ours and has_tiles() else Joined
         return partial(Tiled, pages=pages, plain=plain) if ours and kernels.find() else plain
     if quantize != "int8":
@@ -116,7 +116,7 @@ def choose_layout(weight: Tensor, quantize: str | None) -> MakeLayout:
         raise ValueError(f'quantize = "int8" is for a CPU; this model is on {weight.device}')
     if torch.backends.quantized.engine == "none":
         raise ValueError('quantize = "int8": this build of PyTorch has no quantised kernels')
-    return partial(Tiled, pages=pages, plain=Int8, int8=True) if kernels.find() else Int8
+    return partial(Tiled, pages=pages, plain=Int8, int8=True) if ours and kernels.find() else Int8
 
 
 class Joined(Layout):

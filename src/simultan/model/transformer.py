@@ -108,9 +108,9 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = Linear(model.width, model.ffn)
         self.outer = Linear(model.ffn, model.width)
-        self.outer.positive = True
         self.dropout = Dropout(model.dropout)
         self.activation = ACTIVATIONS.get(model.activation)
+        self.outer.positive = self.activation is None
 
     def forward(self, x: Tensor, norm: nn.LayerNorm | None = None) -> Tensor:
         """The hidden layer, to go through `outer`; `norm` is applied to x first."""
