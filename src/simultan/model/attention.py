@@ -139,7 +139,10 @@ class SelfAttention(nn.Module):
         positions [R, C, D], a span of the cache. With stops [B, 1] all positions see the sequence
         up to there. `norm` is applied to x first."""
         batch, count, width = x.shape
-        qkv = self.qkv(x, norm=norm).view(batch, count, 3, self.heads, width // self.heads)
+        qkv = self.qkv(x, norm=norm)
+        if span is not None and self.compiled and not self.rotary:
+            return kernels.look_back(qkv, span.cache.layers[layer], span.reach)
+        qkv = qkv.view(batch, count, 3, self.heads, width // self.heads)
         if self.rotary:
             if span is None:
                 positions = torch.arange(count, device=x.device)[None]
@@ -149,9 +152,7 @@ class SelfAttention(nn.Module):
                       for part in qkv.unbind(2)[:2]]  # fmt: skip
             qkv = torch.stack([*turned, qkv[:, :, 2]], 2)
         if span is not None and self.compiled:
-            together, data = qkv.view(-1, 3 * width), span.cache.layers[layer]
-            kernels.append(together.narrow(1, width, 2 * width), [data], span.reach)
-            return kernels.attend(together, data, span.reach).view(x.shape)
+            return kernels.look_back(qkv.flatten(2), span.cache.layers[layer], span.reach)
         if span is None:
             parts = qkv.permute(2, 0, 3, 1, 4)
             context = self.attend_all(parts[0], parts[1], parts[2], stops).transpose(1, 2)

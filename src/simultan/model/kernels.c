@@ -179,6 +179,13 @@ void attend(const float *q, long q_row, const float *cache, long row, long posit
   }
 }
 
+void look_back(const float *qkv, float *cache, long row, long position, const long *row_of,
+               const int *begins, const int *ends, long rows, long heads, long size, float *y) {
+  long width = heads * size;
+  append(qkv + width, 3 * width, &cache, 1, row, position, row_of, ends, rows, heads);
+  attend(qkv, 3 * width, cache, row, position, width, row_of, begins, ends, rows, heads, size, y);
+}
+
 void scan(const float *q, long q_row, const float *cache, long row, long position,
           const long *row_of, int *begins, const int *ends, const double *limits, long rows,
           long heads, long size, const float *gain, const float *bias) {

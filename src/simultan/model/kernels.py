@@ -21,7 +21,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-__all__ = ["Layer", "Reach", "append", "attend", "find", "function", "has_vnni", "scan"]
+__all__ = [
+    "Layer",
+    "Reach",
+    "append",
+    "attend",
+    "find",
+    "function",
+    "has_vnni",
+    "look_back",
+    "scan",
+]
 
 VECTORS = ["-mavx512f", "-mavx512bw", "-mavx512vnni", "-mfma"]
 EXACT = ["-ffp-contract=off", "-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math"]
@@ -32,6 +42,7 @@ FUNCTIONS = {  # and their arguments
     "linear": "pplppfipp",
     "append": "plplllppll",
     "attend": "plplllppplllp",
+    "look_back": "ppllppplllp",
     "scan": "plpllpppplllpp",
 }
 
@@ -119,6 +130,18 @@ def attend(q: Tensor, data: Tensor, reach: Reach) -> Tensor:
     function("attend")(
         q.data_ptr(), q.stride(0), data.data_ptr(), row, position, kind, reach.rows, reach.begins,
         reach.ends, rows, heads, size, y.data_ptr(),
+    )  # fmt: skip
+    return y
+
+
+def look_back(qkv: Tensor, data: Tensor, reach: Reach) -> Tensor:
+    """Write the keys and values of new positions, then attend: qkv [R, C, 3 H D] -> [R, C, H D]."""
+    rows, count, width = qkv.shape
+    row, position, _, size, _ = data.stride()
+    y = qkv.new_empty(rows, count, width // 3)
+    function("look_back")(
+        qkv.data_ptr(), data.data_ptr(), row, position, reach.rows, reach.begins, reach.ends,
+        rows * count, data.shape[3], size, y.data_ptr(),
     )  # fmt: skip
     return y
 

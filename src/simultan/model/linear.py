@@ -296,9 +296,11 @@ class Tiled(Layout):
             return self.plain(x, relu, plus, norm)
         call, _, address = self.layer or self._lay_out()
         x = x.contiguous()
-        y = x.new_empty((*x.shape[:-1], self.outputs))
-        if plus is not None:
+        if plus is None:
+            y = x.new_empty(*x.shape[:-1], self.outputs)
+        else:
             plus = plus.contiguous()
+            y = torch.empty_like(plus)
         call(
             address,
             x.data_ptr(),
