@@ -1,4 +1,4 @@
-"""Sentences that are decoded side by side: a step of all of them, recorded as a CUDA graph or not."""
+"""Sentences that are decoded side by side: one step of all of them, as a CUDA graph or not."""
 
 from __future__ import annotations
 
