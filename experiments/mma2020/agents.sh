@@ -11,7 +11,8 @@ declare -A changes=(
     [reinforced-0.08]="reward.lag=0.08"
     [reinforced-0.04]="reward.lag=0.04 agent.start=1"
     [reinforced-0.02]="reward.lag=0.02 agent.start=2"
-    [predict-0.08]="reward.lag=0.08"
+    [predict-0.08]="reward.lag=0.08 reward.guess=0"
+    [predict-bonus]="reward.lag=0.08 reward.guess=0.5"
     [imitation]="oracle.sentences=1000"
 )
 for name in "${@:-${!changes[@]}}"; do

@@ -99,7 +99,7 @@ PAIRS = [  # what is claimed, one, other
     (AGENTS, "agents-reinforced@reinforced-0.08", "agents-static@static-2-2"),
     (AGENTS, "agents-reinforced@reinforced-0.02", "agents-static@static-4-2"),
     (AGENTS, "agents-reinforced@reinforced-0.08", "agents-align-att@align-att-2"),
-    (AGENTS, "agents-predict@predict-0.08", "agents-wait-k@wait-k-2"),
+    (AGENTS, "agents-predict@predict-bonus", "agents-wait-k@wait-k-1"),
     ("subwords", "modern-il-avg0.09-hard", "modern-test-time-wait-k@wait-k-1"),
     ("subwords", "modern-il-avg0.048-hard", "modern-test-time-wait-k@wait-k-3"),
     ("subwords", "modern-il-avg0.024-hard", "modern-test-time-wait-k@wait-k-3"),
