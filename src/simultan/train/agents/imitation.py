@@ -43,6 +43,7 @@ from simultan.streaming.deciders import AgentsDecide
 from simultan.streaming.row import Choice
 from simultan.streaming.session import Session
 from simultan.streaming.translator import Translator
+from simultan.streaming.translator import play as play_texts
 from simultan.train.loop import termination
 
 __all__ = ["ImitationRecipe", "Oracle", "fit_imitation"]
@@ -260,9 +261,12 @@ def play(
     """Let the oracle translate sentences side by side: what it wrote, and when."""
     text = TokenText(translator.codec)
     spelled = [text.spell(words) for words in sentences]
-    plain = Translator(translator.model, translator.config, text)  # type: ignore[arg-type]
-    truths = [translation.tokens for translation in plain.translate(spelled)]
     rows = min(32, len(sentences))
+    truths: list[list[int]] = [[] for _ in sentences]
+    whole = Session(translator.model, text, rows=rows, segment=False)
+    for number, event, _ in play_texts(whole, spelled):
+        if isinstance(event, Choice):
+            truths[number].append(event.token)
     session = Session(translator.model, text, rows=rows, segment=False)
     decider = session.decider
     assert isinstance(decider, AgentsDecide)
