@@ -40,6 +40,9 @@ class Echo:
         vocabulary = Vocabulary([*SPECIAL, "one", "two", "three", "four", "five"])
         self.codec = Codec(Pipeline("words"), vocabulary, vocabulary)
 
+    def default_rows(self, *_: object) -> int:
+        return 4
+
     def translate(self, sentences: Sequence[str], *_: object, **__: object) -> list[Translation]:
         out = []
         for sentence in sentences:
