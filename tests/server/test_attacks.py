@@ -398,7 +398,7 @@ def test_guessed_acknowledgements_on_a_real_server(start: Start) -> None:
             one = Client(server.url)
             one.say(text_of(seed))
             with contextlib.suppress(ConnectionClosed):
-                for number in range(1, 6):
+                for number in (*range(1, 6), 10_000):  # a fast server may have sent five
                     one.send({"type": "ack", "seq": 0, "ack": number})
                 while (message := one.receive())["type"] != "error":
                     pass
