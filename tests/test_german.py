@@ -162,7 +162,12 @@ def test_the_plan():
         assert len({run.settings for run in groups[name]}) >= 4
     assert len(groups["wait-k"][0].points) >= 4
     assert {p.agent.split(":")[0] for r in groups["agents"] for p in r.points if p.agent} == {
-        "wait-k", "static", "align-att", "agreement",
+        "wait-k", "static", "align-att", "ed-att", "agreement", "hold",
+        "wait-if-worse", "wait-if-diff",
+    }  # fmt: skip
+    trained = {p.agent.split("/")[-1] for r in groups["agents-trained"] for p in r.points}
+    assert {name.split("-")[0].split(":")[0] for name in trained} == {
+        "reinforced", "predict", "imitation",
     }  # fmt: skip
     for name in ("ablation-offline", "ablation-mma-h"):
         shapes = {(r.labels["layers"], r.labels["heads"]) for r in groups[name]}

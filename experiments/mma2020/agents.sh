@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # The trained agents of the plan, into runs/agents: agents.sh MODEL CORPUS [NAME ...]
+# AGENTS: another folder for them. PYTHON: another interpreter.
 # MODEL: folder of the offline model; CORPUS: prepared with its vocabularies (prepare --like MODEL).
 # On one core a run takes minutes; one that was killed continues. Then, from the repository's root:
 #   python -m experiments.harness mma2020 --only agents-trained
@@ -11,13 +12,15 @@ declare -A changes=(
     [reinforced-0.08]="reward.lag=0.08"
     [reinforced-0.04]="reward.lag=0.04 agent.start=1"
     [reinforced-0.02]="reward.lag=0.02 agent.start=2"
+    [reinforced-0.01]="reward.lag=0.01 agent.start=3"
     [predict-0.08]="reward.lag=0.08 reward.guess=0"
     [predict-bonus]="reward.lag=0.08 reward.guess=0.5"
+    [predict-0.02]="reward.lag=0.02 reward.guess=0.5 agent.start=2"
     [imitation]="oracle.sentences=1000"
 )
 for name in "${@:-${!changes[@]}}"; do
     sets=()
     for change in data.folder="$corpus" ${changes[$name]}; do sets+=(--set "$change"); done
-    simultan train-agent "recipes/agents/${name%-*}.toml" --model "$model" --out "runs/agents/$name" \
-        --quantize int8 "${sets[@]}"
+    "${PYTHON:-python}" -m simultan train-agent "recipes/agents/${name%-*}.toml" --model "$model" \
+        --out "${AGENTS:-runs/agents}/$name" --quantize int8 --threads 1 "${sets[@]}"
 done
