@@ -41,7 +41,7 @@ class Parrot(OfflineModel):
         self.views: list[View] = []
 
     def backend(self, rows: int) -> Backend:
-        return Rereading(self, self.codec, rows)
+        return Rereading(self, rows)
 
     def score(self, views: list[View], attention: bool) -> Scores:
         self.views += views

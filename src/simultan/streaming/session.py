@@ -108,8 +108,10 @@ class Session:
         if not isinstance(model, TranslationModel):
             self.decider = AgentsDecide(model.backend(rows), self.rows, load_agent(model.agent))
         elif model.policy.name == "offline":
-            own: Callable[..., Backend] = Bidirectional if model.bidirectional else Incremental
-            self.decider = AgentsDecide(own(model, rows), self.rows, Whole())
+            own: Backend = Incremental(model, rows)
+            if model.bidirectional:
+                own = Bidirectional(model).backend(rows)
+            self.decider = AgentsDecide(own, self.rows, Whole())
         else:
             self.decider = HeadsDecide(model, self.rows)
         if self.endless:

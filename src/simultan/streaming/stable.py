@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from itertools import takewhile
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 
 class StableWords:
@@ -25,7 +28,7 @@ class StableWords:
         self.recent.append(text.split())
         if len(self.recent) < (self.recent.maxlen or 1):
             return []
-        return self._take(_common(list(self.recent)))
+        return self._take(common_prefix(list(self.recent)))
 
     def final(self, text: str) -> list[str]:
         """The rest of the utterance; the next partial result begins a new one.
@@ -43,7 +46,7 @@ class StableWords:
         return new
 
 
-def _common(texts: Sequence[list[str]]) -> list[str]:
-    """The words with which all of them begin."""
+def common_prefix(texts: Sequence[Sequence[Item]]) -> list[Item]:
+    """What all of them begin with."""
     alike = takewhile(lambda words: len(set(words)) == 1, zip(*texts, strict=False))
     return [words[0] for words in alike]

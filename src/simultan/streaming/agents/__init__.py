@@ -1,4 +1,4 @@
-"""Agents decide from outside when an offline model reads and writes; one small file each.
+"""Agents decide from outside when an offline model reads and writes; in small files.
 
 An agent is named with its numbers, such as "wait-k:3", or by the folder that holds its weights.
 """
@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from simultan.streaming.agents.agreement import Agreement
-from simultan.streaming.agents.align_att import AlignAtt
-from simultan.streaming.agents.ed_att import EDAtt
+from simultan.streaming.agents.attending import AlignAtt, EDAtt
 from simultan.streaming.agents.hold import Hold
 from simultan.streaming.agents.protocol import READ, WRITE, Agent, Answer, Guess, Rest, Scores, Seen
 from simultan.streaming.agents.static import Static
-from simultan.streaming.agents.wait_if_diff import WaitIfDiff
-from simultan.streaming.agents.wait_if_worse import WaitIfWorse
+from simultan.streaming.agents.wait_if import WaitIfDiff, WaitIfWorse
 from simultan.streaming.agents.wait_k import WaitK
 
 __all__ = [

@@ -7,10 +7,10 @@ by token, which is the same with greedy search: write what is best with each of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simultan.streaming.agents.protocol import READ, WRITE, Agent, Seen
+from simultan.streaming.stable import common_prefix
 
 __all__ = ["Agreement"]
 
@@ -18,14 +18,11 @@ __all__ = ["Agreement"]
 @dataclass(frozen=True)
 class Agreement(Agent):
     prefixes: int
+    closes = True
 
     @property
     def lookahead(self) -> tuple[int, ...]:
         return tuple(range(1 - self.prefixes, 0))
-
-    @property
-    def closes(self) -> bool:
-        return True
 
     def decide(self, seen: Seen) -> list[int]:
         missing = [max(0, self.prefixes - read) for read in seen.read]
@@ -36,9 +33,9 @@ class Agreement(Agent):
             memory = seen.memory[row]
             place = memory.setdefault("place", 0)  # tokens written
             past = [*memory.get("past", []), (place, rest.tokens)][-self.prefixes :]
-            agreed = common([tokens[place - start :] for start, tokens in past])
+            agreed = common_prefix([tokens[place - start :] for start, tokens in past])
             enough = len(past) == self.prefixes
-            memory.update(past=past, until=place + agreed if enough else place)
+            memory.update(past=past, until=place + len(agreed) if enough else place)
         answers = []
         for memory, ended in zip(seen.memory, seen.ended, strict=True):
             write = not ended and memory["place"] < memory["until"]
@@ -53,13 +50,3 @@ class Agreement(Agent):
             words or (WRITE if len(set(tokens)) == 1 else READ)
             for words, tokens in zip(missing, views, strict=True)
         ]
-
-
-def common(texts: Sequence[Sequence[int]]) -> int:
-    """How many tokens all of these begin with."""
-    count = 0
-    for tokens in zip(*texts, strict=False):
-        if len(set(tokens)) > 1:
-            break
-        count += 1
-    return count

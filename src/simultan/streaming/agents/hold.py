@@ -12,14 +12,7 @@ __all__ = ["Hold"]
 @dataclass(frozen=True)
 class Hold(Agent):
     words: int
-
-    @property
-    def goes_on(self) -> bool:
-        return True
-
-    @property
-    def closes(self) -> bool:
-        return True
+    goes_on = closes = True
 
     def decide(self, seen: Seen) -> list[int]:
         assert seen.go_on is not None

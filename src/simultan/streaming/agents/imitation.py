@@ -103,16 +103,10 @@ def note(memory: dict[str, object], action: int) -> None:
 class Imitation(Agent):
     """Commits where the classifier is sure enough of it."""
 
+    wants_attention = guesses = True
+
     def __init__(self, classifier: Classifier, guesser: Guesser, threshold: float) -> None:
         self.classifier, self.guesser, self.threshold = classifier.eval(), guesser, threshold
-
-    @property
-    def wants_attention(self) -> bool:
-        return True
-
-    @property
-    def guesses(self) -> bool:
-        return True
 
     def decide(self, seen: Seen) -> Sequence[Answer]:
         view = look(seen, self.guesser)

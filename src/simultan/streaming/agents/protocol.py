@@ -139,6 +139,23 @@ class Seen:
 class Agent(Protocol):
     """Decides over an offline model. Ours are frozen dataclasses of numbers."""
 
+    goes_on: bool = False
+    """Whether it needs `Seen.go_on`, which is None with a model that cannot try."""
+    closes: bool = False
+    """Whether the model is to take what it sees for a whole sentence, where it can.
+
+    Its translation then comes to an end; that of an unfinished sentence runs ahead.
+    """
+
+    @property
+    def wants_attention(self) -> bool:
+        return False
+
+    @property
+    def guesses(self) -> bool:
+        """Whether it may answer Guess: then the model reads no word before the agent does."""
+        return False
+
     @property
     def lookahead(self) -> tuple[int, ...]:
         """It is asked after so many words more than the model may use; see `Seen.ahead`.
@@ -146,28 +163,6 @@ class Agent(Protocol):
         Negative numbers are contexts of fewer words than the model sees.
         """
         return ()
-
-    @property
-    def wants_attention(self) -> bool:
-        return False
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether it needs `Seen.go_on`, which is None with a model that cannot try."""
-        return False
-
-    @property
-    def closes(self) -> bool:
-        """Whether the model is to take what it sees for a whole sentence, where it can.
-
-        Its translation then comes to an end; that of an unfinished sentence runs ahead.
-        """
-        return False
-
-    @property
-    def guesses(self) -> bool:
-        """Whether it may answer Guess: then the model reads no word before the agent does."""
-        return False
 
     def decide(self, seen: Seen) -> Sequence[Answer]:
         """For each row WRITE, READ, a larger number of words to read, or a Guess.

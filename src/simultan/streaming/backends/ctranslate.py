@@ -23,13 +23,9 @@ from simultan.streaming.backends import folders
 from simultan.streaming.backends.framing import Family, frame_for, language_tokens
 from simultan.streaming.backends.names import Name
 from simultan.streaming.backends.pieces import PieceCodec, PieceVocabulary, Spelling
-from simultan.streaming.backends.protocol import Backend, OfflineModel
-from simultan.streaming.backends.rereading import Frame, Rereading, View, present
-
-__all__ = ["CTranslate2", "load"]
+from simultan.streaming.backends.rereading import Engine, Frame, View, present
 
 AHEAD = 8  # tokens that one call decodes
-VIEWS = 4  # of a row that are remembered
 _SPECIAL, _BYTE = re.compile(r"<[^<>\s]+>|\[[A-Z]+\]"), re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _SENTENCEPIECE = "sentencepiece.bpe.model", "spiece.model", "sentencepiece.model"
 
@@ -64,10 +60,8 @@ class _LazyScores(Scores):
         return self.logits
 
 
-class CTranslate2(OfflineModel):
+class CTranslate2(Engine):
     """A Translator of CTranslate2, greedy."""
-
-    attention_layers = 0
 
     def __init__(
         self,
@@ -82,9 +76,6 @@ class CTranslate2(OfflineModel):
         self.sources, self.targets = pieces
         self.ids = {piece: id for id, piece in enumerate(self.targets)}
         self.eos = EOS if spelling is None else spelling.eos
-
-    def backend(self, rows: int) -> Backend:
-        return Rereading(self, self.codec, rows)
 
     def score(self, views: list[View], attention: bool) -> Scores:
         known = [self._known(view) for view in views]
@@ -113,9 +104,7 @@ class CTranslate2(OfflineModel):
     def _look_ahead(self, views: list[View]) -> None:
         for view, tokens in zip(views, self._go_on(views), strict=True):
             ended = bool(tokens) and tokens[-1] == self.eos
-            while len(view.memory) >= VIEWS:
-                del view.memory[next(iter(view.memory))]
-            view.memory[view.source] = _Foreseen(tokens[:-1] if ended else tokens, ended)
+            view.remember(view.source, _Foreseen(tokens[:-1] if ended else tokens, ended))
 
     def _go_on(self, views: list[View]) -> list[tuple[int, ...]]:
         """Each target, and what the model goes on with."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,8 @@ from simultan.streaming.backends import folders
 from simultan.streaming.backends.framing import Family, frame_for, language_tokens
 from simultan.streaming.backends.names import Name
 from simultan.streaming.backends.pieces import PieceCodec, PieceVocabulary, Spelling
-from simultan.streaming.backends.protocol import Backend, OfflineModel
-from simultan.streaming.backends.rereading import Frame, Rereading, View, present
+from simultan.streaming.backends.rereading import VIEWS, Engine, Frame, View, present
 
-__all__ = ["HuggingFace", "load"]
-
-VIEWS = 4  # of a row that are remembered: an agent seldom compares more
 _MODELS = {  # model_type: the class in transformers
     "marian": "MarianMTModel",
     "m2m_100": "M2M100ForConditionalGeneration",
@@ -30,7 +26,7 @@ _MODELS = {  # model_type: the class in transformers
 }
 
 
-class HuggingFace(OfflineModel):
+class HuggingFace(Engine):
     """Encodes the source again for each word that is read, and the target for each token."""
 
     def __init__(self, model: Any, codec: Codec, frame: Frame, spelling: Spelling | None) -> None:
@@ -41,9 +37,6 @@ class HuggingFace(OfflineModel):
         config = model.config
         layers = getattr(config, "decoder_layers", None) or config.num_decoder_layers
         self.attention_layers: int = layers
-
-    def backend(self, rows: int) -> Backend:
-        return Rereading(self, self.codec, rows)
 
     def score(self, views: list[View], attention: bool) -> Scores:
         missing = [
@@ -81,7 +74,8 @@ class HuggingFace(OfflineModel):
             seen = None
             if attention:
                 seen = torch.stack([layer[i, :, last[i]] for layer in output.cross_attentions])
-            _remember(view, (view.source, view.target, attention), (logits[i], hidden[i], seen))
+            key = view.source, view.target, attention
+            view.remember(key, (logits[i], hidden[i], seen), 3 * VIEWS)
 
     def _encode(self, views: list[View]) -> list[Tensor]:
         """What the encoder makes of each source, [S, D]; kept while the source is the same."""
@@ -91,7 +85,7 @@ class HuggingFace(OfflineModel):
             mask = self._mask([torch.empty(len(source)) for source in ids])
             output = self.encoder(input_ids=self._batch(ids), attention_mask=mask)
             for view, states in zip(new, output.last_hidden_state, strict=True):
-                _remember(view, view.source, states[: len(view.source)])
+                view.remember(view.source, states[: len(view.source)], 3 * VIEWS)
         return [view.memory[view.source] for view in views]
 
     def _project(self, hidden: Tensor) -> Tensor:
@@ -118,13 +112,6 @@ class HuggingFace(OfflineModel):
         longest = max(map(len, rows))
         kept = [[1] * len(row) + [0] * (longest - len(row)) for row in rows]
         return torch.tensor(kept, device=self.device)
-
-
-def _remember(view: View, key: Hashable, value: object) -> None:
-    """Keep what a row needs again; what it has not needed for long goes."""
-    while len(view.memory) >= 3 * VIEWS:
-        del view.memory[next(iter(view.memory))]
-    view.memory[key] = value
 
 
 def _pad(rows: list[Tensor], dimension: int) -> Tensor:

@@ -13,8 +13,6 @@ from simultan.model.state import Mark, Written
 from simultan.streaming.agents.protocol import Scores
 from simultan.streaming.decoding import THRESHOLD
 
-__all__ = ["Incremental"]
-
 
 class Incremental:
     """A TranslationModel and the state of its rows."""
@@ -25,6 +23,8 @@ class Incremental:
         with torch.inference_mode():
             self.state = model.initial_state(rows)
         self.last = [BOS] * rows  # the last token written
+        self.attention_layers = len(model.cross_attentions())
+        self.tries = not model.window  # a window forgets what it has passed
 
     def read(self, rows: Sequence[int], tokens: list[list[int]], ended: Sequence[bool]) -> None:
         counts = [len(taken) for taken in tokens]
@@ -61,14 +61,6 @@ class Incremental:
     def reset(self, row: int) -> None:
         self.state.reset(row)
         self.last[row] = BOS
-
-    @property
-    def attention_layers(self) -> int:
-        return len(self.model.cross_attentions())
-
-    @property
-    def tries(self) -> bool:
-        return not self.model.window  # a window forgets what it has passed
 
     def keep(self, rows: Sequence[int]) -> tuple[list[int], Written]:
         return [self.last[row] for row in rows], self.state.keep(rows)

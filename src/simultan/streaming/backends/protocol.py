@@ -12,21 +12,14 @@ from typing import Any, Protocol, runtime_checkable
 from simultan.model.policy import Policy
 from simultan.streaming.agents.protocol import Scores
 
-__all__ = ["Backend", "OfflineModel", "RewindingBackend"]
-
 
 class Backend(Protocol):
     """An offline model and what it remembers of some rows."""
 
-    @property
-    def attention_layers(self) -> int:
-        """Decoder layers whose attention over the source it can show; 0: it shows none."""
-        return 0
-
-    @property
-    def tries(self) -> bool:
-        """Whether it has keep() and restore(), to try what it would write."""
-        return False
+    attention_layers: int = 0
+    """Decoder layers whose attention over the source it can show; 0: it shows none."""
+    tries: bool = False
+    """Whether it has keep() and restore(), to try what it would write."""
 
     def read(self, rows: Sequence[int], tokens: list[list[int]], ended: Sequence[bool]) -> None:
         """More source tokens of these rows; where the source has ended, the last is the end."""
@@ -66,20 +59,12 @@ class RewindingBackend(Backend, Protocol):
         ...
 
 
-OFFLINE = Policy("offline", learned=False, lookback=None, every_head=False)
-
-
 class OfflineModel(Protocol):
     """A model that is not ours and translates whole sentences."""
 
-    @property
-    def policy(self) -> Policy:
-        return OFFLINE
-
-    @property
-    def agent(self) -> str:
-        """Who decides if nobody else is chosen."""
-        return "agreement:2"
+    policy: Policy = Policy("offline", learned=False, lookback=None, every_head=False)
+    agent: str = "agreement:2"
+    """Who decides if nobody else is chosen."""
 
     def backend(self, rows: int) -> Backend:
         """The same weights with room for so many rows."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,9 +16,9 @@ from simultan.data.vocabulary import EOS
 from simultan.data.writer import WORD_END
 from simultan.streaming.agents.protocol import Scores
 from simultan.streaming.backends.pieces import OFFSET, PieceCodec, Spelling
-from simultan.streaming.backends.protocol import RewindingBackend
+from simultan.streaming.backends.protocol import OfflineModel, RewindingBackend
 
-__all__ = ["Engine", "Frame", "Rereading", "View", "present"]
+VIEWS = 4  # of a row that are remembered: an agent seldom compares more
 
 
 @dataclass(frozen=True)
@@ -43,16 +44,26 @@ class View(NamedTuple):
     fresh: bool  # nothing is written yet
     memory: dict[Any, Any]  # of the row, for what the engine wants to keep
 
+    def remember(self, key: Hashable, value: object, most: int = VIEWS) -> None:
+        """Keep what the row needs again; what it has kept longest goes."""
+        while len(self.memory) >= most:
+            del self.memory[next(iter(self.memory))]
+        self.memory[key] = value
 
-class Engine(Protocol):
-    """A model of another system."""
+
+class Engine(OfflineModel):
+    """A model that keeps nothing from one token to the next."""
 
     frame: Frame
-    attention_layers: int  # that can say where they look
+    codec: Codec | None = None
+    attention_layers = 0  # that can say where they look
 
+    def backend(self, rows: int) -> Rereading:
+        return Rereading(self, rows)
+
+    @abstractmethod
     def score(self, views: list[View], attention: bool) -> Scores:
         """The next token of each row, in ids of a session."""
-        ...
 
 
 def present(spelling: Spelling | None, logits: Tensor, views: list[View]) -> Tensor:
@@ -74,10 +85,13 @@ class _Row:
 class Rereading(RewindingBackend):
     """An engine and what its rows have read and written."""
 
-    def __init__(self, engine: Engine, codec: Codec, rows: int) -> None:
-        self.engine, self.frame, self.codec = engine, engine.frame, codec
-        spaced = languages.row(codec.source_language).spaced  # if not, its pieces are not words'
-        self._layers = engine.attention_layers if spaced else 0
+    tries = True
+
+    def __init__(self, engine: Engine, rows: int) -> None:
+        self.engine, self.frame, self.codec = engine, engine.frame, engine.codec
+        language = self.codec.source_language if self.codec else ""
+        spaced = languages.row(language).spaced  # if not, its pieces are not words'
+        self.attention_layers = engine.attention_layers if spaced else 0
         self.rows = [_Row() for _ in range(rows)]
 
     def read(self, rows: Sequence[int], tokens: list[list[int]], ended: Sequence[bool]) -> None:
@@ -117,14 +131,6 @@ class Rereading(RewindingBackend):
 
     def reset(self, row: int) -> None:
         self.rows[row] = _Row()
-
-    @property
-    def attention_layers(self) -> int:
-        return self._layers
-
-    @property
-    def tries(self) -> bool:
-        return True
 
     def keep(self, rows: Sequence[int]) -> list[tuple[int, bool]]:
         return [(len(self.rows[row].target), self.rows[row].begun) for row in rows]
