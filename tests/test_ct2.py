@@ -19,7 +19,8 @@ from simultan.data.codec import Codec
 from simultan.data.text import Pipeline
 from simultan.data.vocabulary import EOS, SPECIAL, Vocabulary
 from simultan.model import TranslationModel
-from simultan.streaming.generation import beam_search
+from simultan.streaming.generation import Generator
+from simultan.streaming.search import Search
 from simultan.streaming.translator import Translator
 
 SMALL = {"width": 32, "ffn": 48, "heads": 4, "decoder_heads": 2, "encoder_layers": 2,
@@ -55,7 +56,7 @@ def run(folder: Path, codec: Codec, sources: list[list[int]], longest: int) -> l
 
 
 def search(model: TranslationModel, sources: list[list[int]]) -> list[list[int]]:
-    return [list(hypothesis.tokens) for hypothesis in beam_search(model, sources, 1)]
+    return Generator(model, Search(beam=1)).generate(sources).best().lists()
 
 
 @pytest.mark.parametrize("kind", KINDS)

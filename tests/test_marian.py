@@ -21,7 +21,8 @@ from simultan.data.batching import Batch
 from simultan.data.codec import Codec
 from simultan.data.vocabulary import EOS, PAD, SPECIAL
 from simultan.model import Transformer
-from simultan.streaming.generation import beam_search
+from simultan.streaming.generation import Generator
+from simultan.streaming.search import Search
 from tests.foreign_folders import make_m2m100, make_marian, write_text
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -121,13 +122,14 @@ def test_same_translation(pair: tuple[Path, Path], text: list[list[str]]) -> Non
     table = columns(codec, pair[0], tokenizer)
     prefix = ">>fra<< " if ours.source_prefix and not ours.target_prefix else ""
     sources = [codec.encode_source(line) for line in text[0][:4]]
-    for line, hypothesis in zip(text[0], beam_search(ours, sources, 1), strict=False):
+    searched = Generator(ours, Search(beam=1)).generate(sources).best().lists()
+    for line, written in zip(text[0], searched, strict=False):
         tokens = [theirs.config.decoder_start_token_id]
         if ours.target_prefix:
             tokens.append(tokenizer.get_lang_id("fr"))
         first = len(tokens)
         inputs = torch.tensor([tokenizer(prefix + line)["input_ids"]])
-        for token in hypothesis.tokens[:12]:
+        for token in written[:12]:
             logits = theirs(input_ids=inputs, decoder_input_ids=torch.tensor([tokens])).logits
             best = int(logits[0, -1, table].argmax())
             assert best + EOS == token
@@ -140,11 +142,12 @@ def test_sessions(pair: tuple[Path, Path], text: list[list[str]]) -> None:
     translator = simultan.load(pair[1])
     assert isinstance(translator.model, Transformer)
     codec, lines = translator.codec, text[0][:4]
-    searched = beam_search(translator.model, [codec.encode_source(line) for line in lines], 1)
-    for result, hypothesis in zip(translator.translate(lines), searched, strict=True):
+    generator = Generator(translator.model, Search(beam=1))
+    searched = generator.generate([codec.encode_source(line) for line in lines]).best().lists()
+    for result, written in zip(translator.translate(lines), searched, strict=True):
         count = min(len(result.tokens), 10)  # a random model repeats itself until it is stopped
         assert count
-        assert result.tokens[:count] == list(hypothesis.tokens[:count])
+        assert result.tokens[:count] == written[:count]
     session = translator.session("wait-k:2", segment=False)
     other = translator.session("wait-k:2", segment=False)
     words = lines[0].split()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from simultan.config import Config, ModelConfig, PolicyConfig
@@ -9,6 +11,8 @@ from simultan.data.codec import Codec
 from simultan.data.text import MARKER, Pipeline
 from simultan.data.vocabulary import BYTES, EOS, SPECIAL, Vocabulary
 from simultan.model import TranslationModel, build
+from simultan.streaming.generation import Generator
+from simultan.streaming.search import Hypothesis, Search
 from simultan.streaming.session import Event, Session, Write
 
 POLICIES = ["hard", "mocha", "milk", "mma-h", "mma-il", "wait-k", "offline"]
@@ -71,3 +75,12 @@ def feed_all(session: Session, chunks: list[str]) -> list[Event]:
 
 def writes(events: list[Event]) -> list[Write]:
     return [event for event in events if isinstance(event, Write)]
+
+
+def beam_search(
+    model: TranslationModel, sources: Sequence[Sequence[int]], beam: int = 4, penalty: float = 1.0
+) -> list[Hypothesis]:
+    """The best translation of each source (token ids that end with end-of-sequence)."""
+    generator = Generator(model, Search(beam=beam, penalty=penalty), rows=beam * len(sources) or 1)
+    found = generator.generate(sources)
+    return [found.hypotheses(i)[0] for i in range(len(found))]

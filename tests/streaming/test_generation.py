@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from small import ARCHITECTURES, CODEC, make, sentence
+from small import ARCHITECTURES, CODEC, beam_search, make, sentence
 
 from simultan.config import Config
 from simultan.data.vocabulary import BOS, EOS
@@ -18,7 +18,7 @@ from simultan.model import TranslationModel
 from simultan.model.buffers import halve
 from simultan.streaming import board, generation
 from simultan.streaming.decoding import Sampling
-from simultan.streaming.generation import Generator, beam_search
+from simultan.streaming.generation import Generator
 from simultan.streaming.search import Hypothesis, Search, draw
 from simultan.streaming.session import Write
 from simultan.streaming.translator import Translation, Translator, play

@@ -6,13 +6,13 @@ import math
 
 import pytest
 import torch
-from small import ARCHITECTURES, CODEC, make
+from small import ARCHITECTURES, CODEC, beam_search, make
 
 from simultan.config import Config, ModelConfig, PolicyConfig
 from simultan.data.batching import Batch
 from simultan.data.vocabulary import BOS, EOS
 from simultan.model import TranslationModel, build
-from simultan.streaming.generation import beam_search
+from simultan.streaming.search import Search
 
 
 def undecided(architecture: str, seed: int) -> TranslationModel:
@@ -93,6 +93,6 @@ def test_edges() -> None:
     assert (empty.tokens, empty.score) == ((), 0.0)
     assert other.score < 0
     with pytest.raises(ValueError, match="at least 1"):
-        beam_search(model, [[EOS]], 0)
+        Search(beam=-1)
     with pytest.raises(ValueError, match="needs an offline model; this one is mma-il"):
         beam_search(make("mma-il", "transformer"), [[EOS]])

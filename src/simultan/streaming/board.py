@@ -15,8 +15,6 @@ from simultan.model import TranslationModel
 from simultan.model.buffers import Buffers
 from simultan.streaming.search import Beams, Pick, Search, Tokens
 
-__all__ = ["Board", "Recorder"]
-
 WARM = 24  # steps before one is recorded: few sentences are done sooner without
 
 

@@ -17,8 +17,6 @@ from simultan.streaming.backends.incremental import Incremental
 from simultan.streaming.decoding import THRESHOLD, Decoding
 from simultan.streaming.row import Choice, Row
 
-__all__ = ["AgentsDecide", "HeadsDecide"]
-
 LONGEST_GUESS = 16  # pieces of a word that is tried out
 END = Guess((EOS,))
 

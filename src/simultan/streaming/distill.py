@@ -23,8 +23,6 @@ from simultan.streaming.decoding import DEFAULT, Decoding
 from simultan.streaming.lines import LineWorkers, compress
 from simultan.streaming.translator import Translator, limits
 
-__all__ = ["Distilled", "distill", "translate_lines"]
-
 PART = 64  # lines for each row between two writes: rows stay busy, and a crash loses little
 CHUNK = 1024  # lines that a worker gets at once
 LONGEST = 512  # source tokens

@@ -24,8 +24,6 @@ from torch import Tensor, nn
 from simultan.checkpoint import ENDS
 from simultan.data.languages import ends_sentence
 
-__all__ = ["LOOK", "EndFinder", "EndNetwork", "Taken", "load_ends", "save_ends"]
-
 LOOK = 2  # words that may be awaited
 HOLD = 0.1  # likelier than this: an end is possible
 SURE = 0.9  # likelier than this: there is one

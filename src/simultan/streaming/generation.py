@@ -24,8 +24,6 @@ from simultan.model.buffers import halve, widens
 from simultan.streaming.board import Board, Recorder
 from simultan.streaming.search import Found, Hypothesis, Search
 
-__all__ = ["Generated", "Generator", "beam_search"]
-
 STEPS = 8  # of a GPU between two looks at it
 FEWEST = 64  # rows of a GPU; fewer are no faster
 SPREAD = 256  # slots of a row, on average: longer sentences get fewer rows
@@ -315,14 +313,3 @@ class Queue:
             board.tokens.begin(some, self.limits[part], self.numbers[part])
             board.width = max(board.width, width)
         return np.arange(first, self.given)
-
-
-def beam_search(
-    model: TranslationModel, sources: Sequence[Sequence[int]], beam: int = 4, penalty: float = 1.0
-) -> list[Hypothesis]:
-    """The best translation of each source (token ids that end with end-of-sequence)."""
-    if beam < 1:
-        raise ValueError(f"beam = {beam}: it must be at least 1")
-    generator = Generator(model, Search(beam=beam, penalty=penalty), rows=beam * len(sources) or 1)
-    found = generator.generate(sources)
-    return [found.hypotheses(i)[0] for i in range(len(found))]

@@ -28,8 +28,6 @@ from simultan.streaming.copying import Copies, Sieve
 from simultan.streaming.guards import Guard
 from simultan.streaming.numbers import Numbers, digit_groups
 
-__all__ = ["LineText", "LineWorkers", "Written", "compress"]
-
 KEPT = 200_000  # words whose tokens, or tokens whose word, are remembered
 MOST = Guard().most  # tokens that a session writes without reading more
 

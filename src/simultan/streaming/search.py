@@ -7,16 +7,15 @@ All of it is done in place and on the device, so that a CUDA graph can record it
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from simultan.data.vocabulary import BOS, EOS
 from simultan.streaming.decoding import Sampling
-
-__all__ = ["Beams", "Found", "Hypothesis", "Pick", "Search", "Tokens", "draw"]
 
 
 @dataclass(frozen=True)
@@ -59,32 +58,37 @@ class Found(NamedTuple):
     complete: Tensor  # [N] False: it was cut at its limit
 
 
-class Tokens(Protocol):
+class Tokens(ABC):
     """What is written for some sentences; rows that are not alive stay as they are."""
 
+    state: tuple[str, ...]  # what belongs to the sentences [B, ...]
     last: Tensor  # [B, beam] the input of the next step
     alive: Tensor  # [B] sentences that are not complete
 
+    @abstractmethod
     def begin(self, places: Tensor, limits: Tensor, numbers: Tensor) -> None:
         """New sentences, of at most so many tokens; numbers tell what is drawn for them."""
-        ...
 
+    @abstractmethod
     def choose(self, logits: Tensor, positions: Tensor) -> Tensor | None:
         """Write a token of every sentence, and move its position on; logits [B beam, V] are spent.
 
         The row that each row continues [B beam]; None: itself.
         """
-        ...
 
+    @abstractmethod
     def found(self, places: Tensor, positions: Tensor) -> Found: ...
 
     def take_over(self, other: Tokens, places: Tensor) -> None:
         """The first sentences become those at these places of another one."""
-        ...
+        for name in self.state:
+            getattr(self, name)[: len(places)] = getattr(other, name)[places]
 
 
-class Pick:
+class Pick(Tokens):
     """One row for each sentence: its best token, or one that is drawn."""
+
+    state = "last", "out", "alive", "ended", "limits", "numbers"
 
     def __init__(
         self, sentences: int, target: int, prefix: Tensor, sampling: Sampling | None
@@ -129,17 +133,14 @@ class Pick:
         nothing = torch.zeros(len(places), 1, dtype=torch.float64, device=tokens.device)
         return Found(tokens[:, None], lengths[:, None], nothing, ended)
 
-    def take_over(self, other: Tokens, places: Tensor) -> None:
-        assert isinstance(other, Pick)
-        for name in ("last", "out", "alive", "ended", "limits", "numbers"):
-            getattr(self, name)[: len(places)] = getattr(other, name)[places]
 
-
-class Beams:
+class Beams(Tokens):
     """Several rows for each sentence, which are its likeliest unfinished beginnings.
 
     A sentence is complete when as many hypotheses have ended as it has beams.
     """
+
+    state = "last", "out", "scores", "alive", "limits", "ended", "best", "best_out", "best_lengths"
 
     def __init__(self, sentences: int, target: int, prefix: Tensor, search: Search) -> None:
         device, beam = prefix.device, search.beam
@@ -220,12 +221,6 @@ class Beams:
             self.best[places],
             self.ended[places] >= self.beam,
         )
-
-    def take_over(self, other: Tokens, places: Tensor) -> None:
-        assert isinstance(other, Beams)
-        names = "last", "out", "scores", "alive", "limits", "ended"
-        for name in (*names, "best", "best_out", "best_lengths"):
-            getattr(self, name)[: len(places)] = getattr(other, name)[places]
 
 
 def _select(tokens: Tensor, index: Tensor) -> Tensor:

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from simultan.streaming.agents.protocol import READ, WRITE, Agent, Seen
 from simultan.streaming.stable import common_prefix
 
-__all__ = ["Agreement"]
-
 
 @dataclass(frozen=True)
 class Agreement(Agent):

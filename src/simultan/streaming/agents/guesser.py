@@ -19,8 +19,6 @@ from torch import Tensor
 
 from simultan.data.vocabulary import UNK, Vocabulary
 
-__all__ = ["Guesser", "Word", "group"]
-
 Word = tuple[int, ...]
 RARE = 3  # what was seen less often is not counted on
 CUES, VERBS = 5_000, 300  # words that a verb is guessed from, and verbs

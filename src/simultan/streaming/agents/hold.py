@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from simultan.streaming.agents.protocol import READ, WRITE, Agent, Seen
 
-__all__ = ["Hold"]
-
 
 @dataclass(frozen=True)
 class Hold(Agent):

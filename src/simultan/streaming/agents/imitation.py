@@ -18,8 +18,6 @@ from simultan.data.vocabulary import EOS
 from simultan.streaming.agents.guesser import Guesser, Word, group
 from simultan.streaming.agents.protocol import READ, WRITE, Agent, Answer, Guess, Seen
 
-__all__ = ["COMMIT", "NAMES", "NEXT", "VERB", "WAIT", "Classifier", "Imitation", "look", "note"]
-
 NAMES = ("wait", "commit", "next_word", "verb")
 WAIT, COMMIT, NEXT, VERB = range(4)
 FEATURES = (

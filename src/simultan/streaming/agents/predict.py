@@ -26,8 +26,6 @@ from simultan.streaming.agents.reinforced import (
     threshold_of,
 )
 
-__all__ = ["GUESS", "Predict", "SourceModel"]
-
 GUESS = 2  # the number of the action
 LONGEST = 8  # tokens of a guessed word
 

@@ -21,8 +21,6 @@ from torch import Tensor, nn
 from simultan.data.vocabulary import EOS
 from simultan.streaming.agents.protocol import READ, WRITE, Agent, Answer, Seen
 
-__all__ = ["Policy", "Reinforced", "observe", "read_folder"]
-
 NUMBERS = 11  # of an observation, before its three vectors
 LAG, LAG_SCALE = 2, 8  # which of them is the lag, and in which unit
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from simultan.streaming.agents.protocol import Agent, Seen
 
-__all__ = ["WaitK"]
-
 
 @dataclass(frozen=True)
 class WaitK(Agent):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from simultan.streaming.agents.protocol import Agent, Seen
 
-__all__ = ["Whole"]
-
 
 class Whole(Agent):
     def decide(self, seen: Seen) -> list[int]:

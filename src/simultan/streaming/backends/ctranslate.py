@@ -248,10 +248,7 @@ def _sentencepiece(name: Name, path: Path) -> Callable[[str], list[str]]:
         import sentencepiece
     except ImportError:
         raise ValueError(f'{name}: it needs a package: pip install "simultan[ct2]"') from None
-    if path.stat().st_size > folders.MOST_TEXT:
-        raise ValueError(
-            f"{path}: {path.stat().st_size:,} bytes; no SentencePiece model has as many"
-        )
+    folders.check_size(path)
     model = sentencepiece.SentencePieceProcessor()
     try:
         model.load_from_serialized_proto(path.read_bytes())

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["check_sizes", "inspect", "read_json"]
-
 MOST_TEXT = 256 * 2**20  # bytes of a vocabulary or of settings
 MOST_INDEX = 16 * 2**20  # bytes of an index: a line for each tensor
 MOST_HEADER = 64 * 2**20  # bytes of the header of a file of weights
@@ -32,16 +30,20 @@ _FOREIGN = {  # settings that make transformers load something else
 
 def read_json(path: Path, most: int = MOST_TEXT) -> Any:
     """A file of JSON that is not larger than such a file is."""
-    try:
-        size = path.stat().st_size
-    except OSError:
-        raise FileNotFoundError(f"{path}: not there") from None
-    if size > most:
-        raise ValueError(f"{path}: {size:,} bytes; no such file of a model has more than {most:,}")
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: not there")
+    check_size(path, most)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: damaged ({error})") from None
+
+
+def check_size(path: Path, most: int = MOST_TEXT) -> None:
+    """Refuse a file that would fill the memory."""
+    size = path.stat().st_size
+    if size > most:
+        raise ValueError(f"{path}: {size:,} bytes; no such file of a model has more than {most:,}")
 
 
 def _read_table(path: Path) -> dict[str, Any]:
@@ -60,9 +62,8 @@ def inspect(folder: Path, trusts_pickles: bool = False) -> dict[str, Any]:
     if (folder / "adapter_config.json").exists():
         raise ValueError(f"{folder}: an adapter for another model (adapter_config.json); merge it")
     for path in folder.iterdir():
-        if path.suffix in (".json", ".spm", ".model", ".txt") and path.stat().st_size > MOST_TEXT:
-            size = path.stat().st_size
-            raise ValueError(f"{path}: {size:,} bytes; no such file of a model has so many")
+        if path.suffix in (".json", ".spm", ".model", ".txt"):
+            check_size(path)
     total = sum(_check_weights(path) for path in _weights(folder, trusts_pickles))
     check_sizes(folder / "config.json", config, total)
     return config

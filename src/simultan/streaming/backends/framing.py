@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from simultan.streaming.backends.names import Name
 from simultan.streaming.backends.rereading import Frame
 
-__all__ = ["Family", "frame_for", "language_tokens"]
-
 # M2M100 has __de__, NLLB deu_Latn, mBART de_DE, Marian >>deu<< for the target only
 _CODE = re.compile(r"__([a-z]{2,4})__|([a-z]{2,3}_[A-Z][A-Za-z]+)|>>([\w.-]+)<<")
 _SHOWN = 8

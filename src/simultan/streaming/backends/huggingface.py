@@ -182,15 +182,12 @@ def _assemble(name: Name, model: Any, tokenizer: Any) -> tuple[HuggingFace, Piec
     vocabulary = {**tokenizer.get_vocab(), **getattr(tokenizer, "lang_token_to_id", {})}
     written = dict(tokenizer.target_encoder) if separate else vocabulary
     size: int = model.lm_head.weight.shape[0]
-    pieces = [""] * size
-    for piece, id in written.items():
-        if id < size:
-            pieces[id] = piece
+    pieces = _listed(written, size)
     known = {vocabulary[piece] for piece in language_tokens(vocabulary).values()}
     special = {*tokenizer.all_special_ids, *known} - {tokenizer.unk_token_id}
     never = special | {id for id, piece in enumerate(pieces) if not piece}
     encode = _encoder(tokenizer)
-    source = PieceVocabulary(_listed(vocabulary), encode, special)
+    source = PieceVocabulary(_listed(vocabulary, max(vocabulary.values()) + 1), encode, special)
     target = PieceVocabulary(pieces, _encoder(tokenizer, target=True), special)
     alone = type(tokenizer).__name__.startswith("MBartTokenizer")
     start = model.generation_config.decoder_start_token_id
@@ -213,11 +210,10 @@ def _assemble(name: Name, model: Any, tokenizer: Any) -> tuple[HuggingFace, Piec
     return HuggingFace(model, codec, frame, spelling), codec
 
 
-def _listed(vocabulary: dict[str, int]) -> list[str]:
-    pieces = [""] * (max(vocabulary.values()) + 1)
-    for piece, id in vocabulary.items():
-        pieces[id] = piece
-    return pieces
+def _listed(vocabulary: dict[str, int], size: int) -> list[str]:
+    """The first pieces by their ids."""
+    pieces = {id: piece for piece, id in vocabulary.items()}
+    return [pieces.get(id, "") for id in range(size)]
 
 
 def _encoder(tokenizer: Any, target: bool = False) -> Callable[[str], list[int]]:

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import parse_qsl
 
-__all__ = ["Name"]
-
 TRUSTED = "trusted"
 
 

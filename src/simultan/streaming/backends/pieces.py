@@ -22,8 +22,6 @@ from simultan.data.vocabulary import EOS, SPECIAL, UNK, Vocabulary
 from simultan.data.words import join_words, split_words
 from simultan.data.writer import WORD_END, WordWriter
 
-__all__ = ["OFFSET", "PieceCodec", "PieceVocabulary", "Spelling", "language_of"]
-
 OFFSET = len(SPECIAL)
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _CODES = {  # of three letters, as NLLB has them, for languages of which we know something
