@@ -8,8 +8,9 @@ writes.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -49,6 +50,17 @@ Zero = Annotated[int, Field(strict=True, ge=0, le=0)]  # of one that is not
 Between = Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False)]
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class _Message:
+    """What derives from it is a frozen dataclass, and names its `type` behind its base."""
+
+    type: ClassVar[str]
+
+    def __init_subclass__(cls, type: str = "") -> None:
+        cls.type = type
+        dataclass(frozen=True)(cls)
+
+
 @dataclass(frozen=True)
 class Resume:
     """The session to resume, and the last number seen of it."""
@@ -60,69 +72,54 @@ class Resume:
 # --- client to server; `ack` is the last number received in order ---
 
 
-@dataclass(frozen=True, kw_only=True)
-class _AboutConnection:
-    seq: Zero = 0
-    ack: Count | None = None
+class _AboutConnection(_Message):
+    seq: Zero = field(default=0, kw_only=True)
+    ack: Count | None = field(default=None, kw_only=True)
 
 
-@dataclass(frozen=True)
-class _Counted:
+class _Counted(_Message):
     seq: Number  # 1, 2, 3, ... over the whole session
     ack: Count | None = field(default=None, kw_only=True)
 
 
-@dataclass(frozen=True)
-class Start(_AboutConnection):
+class Start(_AboutConnection, type="start"):
     decoding: str | None = None
     threshold: Between | None = None  # the old form of decoding="threshold=..."
     pair: str | None = None
     token: str | None = field(default=None, repr=False)
     resume: Resume | None = None
     channel: str | None = field(default=None, repr=False)  # its secret
-    type: Literal["start"] = field(default="start", kw_only=True)
 
 
-@dataclass(frozen=True)
-class Words(_Counted):
+class Words(_Counted, type="words"):
     text: str
-    type: Literal["words"] = field(default="words", kw_only=True)
 
 
-@dataclass(frozen=True)
-class EndSentence(_Counted):
-    type: Literal["end-sentence"] = field(default="end-sentence", kw_only=True)
+class EndSentence(_Counted, type="end-sentence"):
+    pass
 
 
-@dataclass(frozen=True)
-class DecodingChange(_Counted):
+class DecodingChange(_Counted, type="decoding"):
     value: str
-    type: Literal["decoding"] = field(default="decoding", kw_only=True)
 
 
-@dataclass(frozen=True)
-class Threshold(_Counted):
+class Threshold(_Counted, type="threshold"):
     """The old form of a `decoding` message."""
 
     value: Between
-    type: Literal["threshold"] = field(default="threshold", kw_only=True)
 
 
-@dataclass(frozen=True)
-class Finish(_Counted):
-    type: Literal["finish"] = field(default="finish", kw_only=True)
+class Finish(_Counted, type="finish"):
+    pass
 
 
-@dataclass(frozen=True)
-class Ack:
+class Ack(_Message, type="ack"):
     ack: Count
     seq: Zero = 0
-    type: Literal["ack"] = field(default="ack", kw_only=True)
 
 
-@dataclass(frozen=True)
-class Ping(_AboutConnection):
-    type: Literal["ping"] = field(default="ping", kw_only=True)
+class Ping(_AboutConnection, type="ping"):
+    pass
 
 
 Spoken = Words | EndSentence | DecodingChange | Threshold | Finish  # counted
@@ -131,10 +128,10 @@ ClientMessage = Start | Spoken | Ack | Ping
 # --- server to client ---
 
 
-@dataclass(frozen=True, kw_only=True)
-class _FromServer:
-    seq: int = 0  # 1, 2, 3, ... for Numbered, over the whole session; 0: about the connection
-    ack: int = 0
+class _FromServer(_Message):
+    # 1, 2, 3, ... for Numbered, over the whole session; 0: about the connection
+    seq: int = field(default=0, kw_only=True)
+    ack: int = field(default=0, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -161,8 +158,7 @@ class Stats:
     seconds: float  # since the start
 
 
-@dataclass(frozen=True)
-class Started(_FromServer):
+class Started(_FromServer, type="started"):
     session: str
     pair: str
     decoding: str  # of this session, such as "lag=4"
@@ -177,65 +173,51 @@ class Started(_FromServer):
     channel: str = ""  # where it can be followed
     follow: str = field(default="", repr=False)  # what followers give as their token
     threshold: float | None = None  # the old form of `decoding`
-    type: Literal["started"] = field(default="started", kw_only=True)
 
 
-@dataclass(frozen=True)
-class Read(_FromServer):
+class Read(_FromServer, type="read"):
     words: int  # heard so far
-    type: Literal["read"] = field(default="read", kw_only=True)
 
 
-@dataclass(frozen=True)
-class Write(_FromServer):
+class Write(_FromServer, type="write"):
     text: str
     delay: int
     heads: list[list[int]]
     segment: int
     at: int  # milliseconds since the start
-    type: Literal["write"] = field(default="write", kw_only=True)
 
 
-@dataclass(frozen=True)
-class End(_FromServer):
+class End(_FromServer, type="end"):
     words: int  # the segment ends with this source word
     segment: int
-    type: Literal["end"] = field(default="end", kw_only=True)
 
 
-@dataclass(frozen=True)
-class Finished(_FromServer):
+class Finished(_FromServer, type="finished"):
     stats: Stats
-    type: Literal["finished"] = field(default="finished", kw_only=True)
 
 
-@dataclass(frozen=True)
-class Error(_FromServer):
+class Error(_FromServer, type="error"):
     code: str
     message: str
     fatal: bool
-    type: Literal["error"] = field(default="error", kw_only=True)
 
 
-@dataclass(frozen=True)
-class Pong(_FromServer):
-    type: Literal["pong"] = field(default="pong", kw_only=True)
+class Pong(_FromServer, type="pong"):
+    pass
 
 
-@dataclass(frozen=True)
-class GoingAway(_FromServer):
-    type: Literal["going-away"] = field(default="going-away", kw_only=True)
+class GoingAway(_FromServer, type="going-away"):
+    pass
 
 
 Numbered = Read | Write | End | Finished
 ServerMessage = Started | Numbered | Error | Pong | GoingAway
 
-_CLIENT: TypeAdapter[ClientMessage] = TypeAdapter(
-    Annotated[ClientMessage, Field(discriminator="type")]
-)
-_SERVER: TypeAdapter[ServerMessage] = TypeAdapter(
-    Annotated[ServerMessage, Field(discriminator="type")]
-)
+Message = TypeVar("Message")
+_CLIENT: dict[str, TypeAdapter[ClientMessage]]
+_CLIENT = {kind.type: TypeAdapter(kind) for kind in get_args(ClientMessage)}
+_SERVER: dict[str, TypeAdapter[ServerMessage]]
+_SERVER = {kind.type: TypeAdapter(kind) for kind in get_args(ServerMessage)}
 
 
 def encode(message: ClientMessage | ServerMessage, ack: int | None = None) -> str:
@@ -249,42 +231,33 @@ def encode(message: ClientMessage | ServerMessage, ack: int | None = None) -> st
 
 def parse_client(frame: str) -> ClientMessage:
     """A client's frame; ProtocolError("malformed") for anything else; unknown fields pass."""
-    fields = _load(frame)
-    try:
-        return _CLIENT.validate_python(fields)
-    except ValidationError as error:
-        raise ProtocolError("malformed", _explain(error)) from None
+    message = _parse(frame, _CLIENT)
+    if message is None:
+        raise ProtocolError("malformed", "type must be a message's that docs/protocol.md names")
+    return message
 
 
 def parse_server(frame: str) -> ServerMessage | None:
     """A server's frame, for clients; None: a type that this version does not know."""
-    fields = _load(frame)
-    try:
-        return _SERVER.validate_python(fields)
-    except ValidationError as error:
-        if error.errors()[0]["type"] == "union_tag_invalid":
-            return None
-        raise ProtocolError("malformed", _explain(error)) from None
+    return _parse(frame, _SERVER)
 
 
-def _load(frame: str) -> dict[str, Any]:
+def _parse(frame: str, known: Mapping[str, TypeAdapter[Message]]) -> Message | None:
+    """Of what was sent, an error repeats only the names of fields, which are ours."""
     try:
         fields = json.loads(frame, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):  # ValueError: also a number of too many digits
-        raise ProtocolError("malformed", "a message is one JSON object") from None
+        fields = None
     if not isinstance(fields, dict):
         raise ProtocolError("malformed", "a message is one JSON object")
-    return fields
+    adapter = known.get(str(fields.get("type")))
+    try:
+        return None if adapter is None else adapter.validate_python(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ProtocolError("malformed", f"{place}: {first['msg']}") from None
 
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(name)  # NaN and Infinity are no JSON
-
-
-def _explain(error: ValidationError) -> str:
-    """Which field is wrong; of what the client sent, only names that are ours are repeated."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    if first["type"].startswith("union_tag"):
-        return "type must be a message's that docs/protocol.md names"
-    place = ".".join(str(part) for part in first["loc"][1:])
-    return f"{place}: {first['msg']}"
