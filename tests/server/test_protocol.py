@@ -6,6 +6,7 @@ import json
 import urllib.error
 import urllib.request
 from collections import deque
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -169,14 +170,9 @@ class FakeQueue:
 
 
 def session_of(queue: FakeQueue, words: int = 10**6, characters: int = 10**6) -> Session:
-    return Session(
-        queue,
-        split=str.split,
-        choose=Decoding.parse,
-        decoding=Decoding(),
-        most_words=words,
-        most_characters=characters,
-    )
+    limits = Settings(queue=words, queue_characters=characters)
+    live = SimpleNamespace(split=str.split, choose=Decoding.parse, settings=limits, tag="")
+    return Session(live, queue, Decoding())
 
 
 class Network:

@@ -10,8 +10,10 @@ import pytest
 from conftest import CODEC, MODEL, Client, Running, expected, text_of, wait_until
 
 from simultan.server.batcher import MOST_TOKENS, Batcher
+from simultan.server.metrics import Metrics
 from simultan.server.protocol import Finished, Write
 from simultan.server.queue import Fault, Queue
+from simultan.server.settings import Settings
 from simultan.streaming.decoding import Decoding
 from simultan.streaming.session import Event, Session
 
@@ -24,7 +26,8 @@ class Work:
 
     def __init__(self, rows: int, **options: Any) -> None:
         self.session = Session(MODEL, CODEC, DECODING, rows=rows, segment=True)
-        self.batcher = Batcher(self.session, **{"words_per_second": 1e9, **options})
+        settings = Settings(words_per_second=1e9, **options)
+        self.batcher = Batcher(self.session, settings, Metrics())
         self.said: dict[Queue, list[Any]] = {}
 
     def open(self, **options: Any) -> Queue:
@@ -184,7 +187,7 @@ def test_who_speaks_comes_before_who_has_a_text() -> None:
     work.turn(3)
     assert sum(queue.row is not None for queue in texts) == 3  # a row is left for others
     steps: list[int] = []
-    work.batcher.on_turn = lambda rows, seconds: steps.append(rows)
+    work.batcher.metrics.rows.observe = steps.append
     speakers = [work.open() for _ in range(4)]
     for queue in speakers:
         queue.push(["ab", "cd", "ef", "fe", "dc", "ba!"])

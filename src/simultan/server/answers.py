@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -14,8 +14,6 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from simultan.data.words import join_words
-from simultan.server.channels import Follower
-from simultan.server.live import Live
 from simultan.server.protocol import End, Finished, ProtocolError, Read, Stats, Write, encode
 from simultan.server.texts import TextJob
 
@@ -137,21 +135,8 @@ async def _collect(job: TextJob, pair: str) -> Response:
     return JSONResponse({"pair": pair, "text": text, "writes": writes, "stats": stats})
 
 
-class Events(StreamingResponse):
-    """A text's messages as they come. Its place is given back, whatever becomes of it."""
-
-    def __init__(self, job: TextJob) -> None:
-        super().__init__(_events(job), media_type="text/event-stream", headers=STREAM)
-        self.job = job
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self.job.close()
-
-
-async def _events(job: TextJob) -> AsyncIterator[str]:
+async def tell(job: TextJob) -> AsyncIterator[str]:
+    """A text's messages as they come."""
     try:
         async for message in job:
             yield f"event: {message.type}\ndata: {encode(message)}\n\n"
@@ -160,20 +145,23 @@ async def _events(job: TextJob) -> AsyncIterator[str]:
         yield f"event: error\ndata: {data}\n\n"
 
 
-class Following(StreamingResponse):
-    """A follower that leaves, whatever becomes of it."""
+class Events(StreamingResponse):
+    """Server-sent events. `close` is called at their end, whatever becomes of them."""
 
-    def __init__(self, live: Live, channel: str, follower: Follower) -> None:
-        super().__init__(aiter(follower), media_type="text/event-stream", headers=STREAM)
-        self.live, self.channel, self.follower = live, channel, follower
+    def __init__(
+        self,
+        events: AsyncIterator[str],
+        close: Callable[[], None],
+        is_cut_off: Callable[[], bool] = lambda: False,
+    ) -> None:
+        super().__init__(events, media_type="text/event-stream", headers=STREAM)
+        self.close, self.is_cut_off = close, is_cut_off
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.live.metrics.followers.inc()
         try:
             await super().__call__(scope, receive, send)
         except asyncio.CancelledError:
-            if self.follower.over is None:  # else it was cut off, for it did not read
+            if not self.is_cut_off():
                 raise
         finally:
-            self.live.metrics.followers.dec()
-            self.live.channels.leave(self.channel, self.follower)
+            self.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,14 +22,13 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from simultan.server import answers
 from simultan.server.access import check_channel
-from simultan.server.answers import Events, Following, Problem, Text, Translated
+from simultan.server.answers import Events, Problem, Text, Translated
 from simultan.server.boundary import Boundary
 from simultan.server.connection import serve
 from simultan.server.live import Live
 from simultan.server.protocol import ProtocolError
 from simultan.server.settings import Settings
 from simultan.server.texts import TextJob
-from simultan.streaming.decoding import Decoding
 from simultan.streaming.translator import Translator
 
 STATIC = Path(__file__).parent / "static"
@@ -136,16 +136,12 @@ def _add_api(app: FastAPI, live: Live) -> None:
             live.access.check_origin(request.headers)
             await live.access.check("translate", request.headers, None, _address(request))
             text = await answers.read_text(request, settings.max_message, settings.start_seconds)
-            if text.pair and text.pair != live.pair:
-                raise ProtocolError("unknown-pair", f"this server translates {live.pair}")
-            decoding = live.choose(text.decoding or "")
-            if text.threshold is not None and live.learned:
-                decoding = Decoding(threshold=text.threshold)
+            decoding = live.choose_for(text)
             job = TextJob(live, live.split(text.text), decoding, _address(request))
         except ProtocolError as error:
             return refuse(error)
         if "text/event-stream" in accept:
-            return Events(job)
+            return Events(answers.tell(job), job.close)
         return await answers.answer(request, job, live.pair)
 
     @app.get(
@@ -174,7 +170,8 @@ def _add_api(app: FastAPI, live: Live) -> None:
             follower = live.channels.follow(channel, last, address)
         except ProtocolError as error:
             return refuse(error)
-        return Following(live, channel, follower)
+        leave = partial(live.channels.leave, channel, follower)
+        return Events(aiter(follower), leave, lambda: follower.over is not None)
 
     def refuse(error: ProtocolError) -> Response:
         live.metrics.errors.labels(error.code).inc()

@@ -14,9 +14,11 @@ import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
+from simultan.server.metrics import Metrics
 from simultan.server.protocol import Numbered
 from simultan.server.queue import Fault, Queue
 from simultan.server.rows import LIGHT, Rows
+from simultan.server.settings import Settings
 from simultan.streaming import session as events
 from simultan.streaming.decoding import Decoding
 from simultan.streaming.session import Session
@@ -30,23 +32,11 @@ logger = logging.getLogger(__name__)
 
 
 class Batcher:
-    """One session of many rows. `batching=False` takes one row at a time, to compare with."""
+    """One session of many rows; without `settings.batching` a step has one, to compare with."""
 
-    def __init__(
-        self,
-        session: Session,
-        *,
-        window: int = 1024,
-        words_per_second: float = 100.0,
-        hold_seconds: float = 5.0,
-        batching: bool = True,
-        on_turn: Callable[[int, float], None] = lambda rows, seconds: None,  # of a step
-        on_wait: Callable[[float], None] = lambda seconds: None,
-    ) -> None:
-        self.session, self.window, self.batching = session, window, batching
-        self.words_per_second = words_per_second
-        self.on_turn, self.on_wait = on_turn, on_wait
-        self.rows = Rows(session, hold_seconds)
+    def __init__(self, session: Session, settings: Settings, metrics: Metrics) -> None:
+        self.session, self.settings, self.metrics = session, settings, metrics
+        self.rows = Rows(session, settings.hold_seconds)
         self.queues: dict[Queue, None] = {}  # in the order in which they came
         self.lent = 0.0  # seconds that live streams have to get before others have a turn
         self.busy = False  # something was done in the last turn
@@ -194,7 +184,7 @@ class Batcher:
         others = others[:most]
         alone = [q for q in others if q.suspect or self._is_heavy(q)]
         groups = [speaking, [q for q in others if q not in alone]]
-        if not self.batching:
+        if not self.settings.batching:
             groups = [[queue] for group in groups for queue in group]
         return [group for group in groups if group] + [[queue] for queue in alone[:1]]
 
@@ -213,12 +203,12 @@ class Batcher:
         row, session = self._row(queue), self.session
         if session.rows[row].queue or queue.closing or not queue.waiting:
             return 0.0
-        now = time.monotonic()
-        most = max(LIGHT * 1.0, self.words_per_second)  # what was not used in a second is lost
-        queue.allowance += (now - queue.stamp) * self.words_per_second
-        queue.allowance, queue.stamp = min(queue.allowance, most), now
+        now, rate = time.monotonic(), self.settings.words_per_second
+        queue.allowance += (now - queue.stamp) * rate
+        queue.allowance = min(queue.allowance, max(LIGHT, rate))  # unused for a second: lost
+        queue.stamp = now
         if queue.allowance < 1:
-            return (1 - queue.allowance) / self.words_per_second
+            return (1 - queue.allowance) / rate
         words: list[str] = []
         size = 0
         while queue.waiting and queue.allowance >= 1 and size < LIGHT:
@@ -269,7 +259,8 @@ class Batcher:
             if queue.suspect and not queue.skip and not self.session.wants_turn(self._row(queue)):
                 queue.suspect = False  # what failed with others does not fail alone
             self._rest(queue)
-        self.on_turn(len(group), now - began)
+        self.metrics.rows.observe(len(group))
+        self.metrics.seconds.observe(now - began)
 
     def _separate(self, group: Sequence[Queue], error: Exception) -> None:
         """A step of several rows failed: each is said again, alone, and fails alone if it must."""
@@ -300,7 +291,7 @@ class Batcher:
         if isinstance(event, events.Write) and not queue.skip:
             seconds = queue.waited(event.delay + queue.base)
             if seconds is not None:
-                self.on_wait(seconds)
+                self.metrics.wait.observe(seconds)
         message = queue.tell(event)
         if message is not None:
             self._out.append((queue, message))

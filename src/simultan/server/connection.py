@@ -40,10 +40,8 @@ class Connection:
         self.address = socket.client.host if socket.client else ""
         self.session: Session | None = None
         rate = live.settings.messages_per_second
-        self.messages, self.bytes = (
-            Bucket(rate, 2 * rate),
-            Bucket(BYTES_PER_SECOND, 10 * BYTES_PER_SECOND),
-        )
+        self.messages = Bucket(rate, 2 * rate)
+        self.bytes = Bucket(BYTES_PER_SECOND, 10 * BYTES_PER_SECOND)
         self.pongs = 0
         self.last: Error | GoingAway | None = None
         self.gone = False

@@ -7,6 +7,7 @@ import logging
 import re
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from simultan.server.access import Access, Token, channel_of
 from simultan.server.batcher import Batcher
@@ -32,6 +33,9 @@ from simultan.server.texts import TextJob
 from simultan.server.words import split_words
 from simultan.streaming.decoding import Decoding
 from simultan.streaming.translator import Translator
+
+if TYPE_CHECKING:
+    from simultan.server.answers import Text
 
 logger = logging.getLogger(__name__)
 access_log = logging.getLogger("simultan.access")
@@ -59,19 +63,11 @@ class Live:
         state = getattr(model.decider, "state", None)
         if state is not None and longest is not None:
             state.make_room(SLOTS)
-        self.batcher = Batcher(
-            model,
-            window=settings.window,
-            words_per_second=settings.words_per_second,
-            hold_seconds=settings.hold_seconds,
-            batching=settings.batching,
-            on_turn=self.metrics.note_turn,
-            on_wait=self.metrics.wait.observe,
-        )
+        self.batcher = Batcher(model, settings, self.metrics)
         self.learned = model.policy.learned
-        each = settings.per_address
-        self.sessions_of = Places("session", settings.sessions, each)
-        followers = Places("follower", settings.max_followers, each)
+        each, metrics = settings.per_address, self.metrics
+        self.sessions_of = Places("session", settings.sessions, each, metrics.sessions.set)
+        followers = Places("follower", settings.max_followers, each, metrics.followers.set)
         self.channels = Channels(self.pair, settings.heartbeat_seconds, followers)
         self.sessions: dict[str, Session] = {}
         self.connections: set[Connection] = set()
@@ -149,34 +145,26 @@ class Live:
             raise ProtocolError("malformed", f"decoding: {error}") from None
         return decoding
 
+    def choose_for(self, wanted: Start | Text) -> Decoding:
+        """The same for what begins; refused if it is meant for another server."""
+        if wanted.pair and wanted.pair != self.pair:
+            raise ProtocolError("unknown-pair", f"this server translates {self.pair or 'one pair'}")
+        if wanted.decoding is None and wanted.threshold is not None and self.learned:
+            return Decoding(threshold=wanted.threshold)
+        return self.choose(wanted.decoding or "")
+
     def take_place(self, address: str) -> None:
         """A place for a session or a text, or `busy`."""
         if self.draining:
             raise ProtocolError("busy", "the server stops; try again")
         self.sessions_of.take(address)
-        self.metrics.sessions.set(len(self.sessions_of))
 
     def open(self, start: Start, address: str) -> Session:
-        if start.pair and start.pair != self.pair:
-            raise ProtocolError("unknown-pair", f"this server translates {self.pair or 'one pair'}")
-        decoding = self.default
-        if start.decoding is not None:
-            decoding = self.choose(start.decoding)
-        elif start.threshold is not None and self.learned:
-            decoding = Decoding(threshold=start.threshold)
+        decoding = self.choose_for(start)
         channel = "" if start.channel is None else channel_of(start.channel)
         self.take_place(address)
         queue = self.batcher.open(lambda message: self._deliver(session, message), decoding)
-        session = Session(
-            queue,
-            split=self.split,
-            choose=self.choose,
-            decoding=decoding,
-            most_words=self.settings.queue,
-            most_characters=self.settings.queue_characters,
-            address=address,
-        )
-        session.id = self.tag + session.id
+        session = Session(self, queue, decoding, address)
         self.sessions[session.id] = session
         if channel and self.followable:
             session.channel = channel
@@ -248,7 +236,6 @@ class Live:
             return
         session.queue.close()
         self.sessions_of.give_back(session.address)
-        self.metrics.sessions.set(len(self.sessions_of))
         access_log.info(
             "%s session %s: %d words, %d messages, %.1f s",
             session.address, why, session.words, session.produced,
@@ -289,15 +276,12 @@ class Live:
     def _look_at(self, session: Session, now: float) -> None:
         """The clocks of one session."""
         settings = self.settings
-        if not session.queue.full:
-            session.full_since = None
-        elif session.full_since is None:
-            session.full_since = now
+        full = session.queue.seconds_full(now)
         if session.connection is None:
             keep = settings.resume_seconds if session.received else settings.unused_seconds
             if now - session.lost > min(keep, settings.resume_seconds):
                 self.forget(session, "lost")
-        elif session.full_since is not None and now - session.full_since > settings.slow_seconds:
+        elif full > settings.slow_seconds:
             message = f"{settings.window} messages were not acknowledged: resume, and read faster"
             session.connection.fail("slow-reader", message)
         elif now - session.spoken > settings.idle_seconds and not session.finishing:

@@ -47,9 +47,5 @@ class Metrics:
         )
         ProcessCollector(registry=registry)
 
-    def note_turn(self, rows: int, seconds: float) -> None:
-        self.rows.observe(rows)
-        self.seconds.observe(seconds)
-
     def text(self) -> bytes:
         return generate_latest(self.registry)

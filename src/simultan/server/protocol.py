@@ -32,6 +32,7 @@ CLOSE = {  # error code -> close code of the websocket
     "busy": 4503,
     "internal": 1011,
 }
+NO_TYPE = "type must be a message's that docs/protocol.md names"
 # after these the session can be resumed
 FATAL = CLOSE.keys() - {"replaced", "too-fast", "slow-reader", "cannot-resume"}
 
@@ -233,7 +234,7 @@ def parse_client(frame: str) -> ClientMessage:
     """A client's frame; ProtocolError("malformed") for anything else; unknown fields pass."""
     message = _parse(frame, _CLIENT)
     if message is None:
-        raise ProtocolError("malformed", "type must be a message's that docs/protocol.md names")
+        raise ProtocolError("malformed", NO_TYPE)
     return message
 
 
@@ -250,7 +251,9 @@ def _parse(frame: str, known: Mapping[str, TypeAdapter[Message]]) -> Message | N
         fields = None
     if not isinstance(fields, dict):
         raise ProtocolError("malformed", "a message is one JSON object")
-    adapter = known.get(str(fields.get("type")))
+    if not isinstance(fields.get("type"), str):
+        raise ProtocolError("malformed", NO_TYPE)
+    adapter = known.get(fields["type"])
     try:
         return None if adapter is None else adapter.validate_python(fields)
     except ValidationError as error:

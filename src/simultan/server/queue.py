@@ -52,6 +52,7 @@ class Queue:
         self.closed = False
         self.acked = self.heard = self.told = self.produced = 0
         self.blocked = False  # the thread waits for an acknowledgement
+        self.full_since: float | None = None
         self.waiting: deque[Word] = deque()  # not yet given to a row
         self.last = False  # no more will come
         self.allowance = 8.0  # words it may be given now
@@ -109,7 +110,12 @@ class Queue:
     @property
     def full(self) -> bool:
         """Too much is on its way: the row waits."""
-        return self.produced - self.acked > self.batcher.window - MOST_EVENTS
+        return self.produced - self.acked > self.batcher.settings.window - MOST_EVENTS
+
+    def seconds_full(self, now: float) -> float:
+        """For how long nobody has seen it with room for more; to be asked now and then."""
+        self.full_since = (self.full_since or now) if self.full else None
+        return now - (self.full_since or now)
 
     @property
     def at_rest(self) -> bool:

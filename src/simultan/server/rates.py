@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 
 from simultan.server.protocol import ProtocolError
 
@@ -48,10 +49,12 @@ class Arrivals:
 
 
 class Places:
-    """So many for everybody, so many of them for one address."""
+    """So many for everybody, so many of them for one address; `tell` hears how many are taken."""
 
-    def __init__(self, what: str, total: int, each: int) -> None:
-        self.what, self.total, self.each = what, total, each or total
+    def __init__(
+        self, what: str, total: int, each: int, tell: Callable[[int], None] = lambda taken: None
+    ) -> None:
+        self.what, self.total, self.each, self.tell = what, total, each or total, tell
         self.taken: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -66,8 +69,10 @@ class Places:
             whose = "" if len(self) >= self.total else " from your address"
             raise ProtocolError("busy", f"no place for another {self.what}{whose}; try later")
         self.taken[address] += 1
+        self.tell(len(self))
 
     def give_back(self, address: str) -> None:
         self.taken[address] -= 1
         if self.taken[address] <= 0:
             del self.taken[address]
+        self.tell(len(self))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -28,6 +27,7 @@ from simultan.streaming.decoding import Decoding
 
 if TYPE_CHECKING:
     from simultan.server.connection import Connection
+    from simultan.server.live import Live
 
 
 class Session:
@@ -37,21 +37,9 @@ class Session:
     the connection it has now, and there are so many. Of the client's, `received` are here.
     """
 
-    def __init__(
-        self,
-        queue: Queue,
-        *,
-        split: Callable[[str], list[str]],
-        choose: Callable[[str], Decoding],
-        decoding: Decoding,
-        most_words: int,
-        most_characters: int,
-        address: str = "",
-    ) -> None:
-        self.id = secrets.token_urlsafe(16)
-        self.queue, self.split, self.choose, self.decoding = queue, split, choose, decoding
-        self.most_words, self.most_characters = most_words, most_characters
-        self.address = address
+    def __init__(self, live: Live, queue: Queue, decoding: Decoding, address: str = "") -> None:
+        self.id = live.tag + secrets.token_urlsafe(16)
+        self.live, self.queue, self.decoding, self.address = live, queue, decoding, address
         self.received = 0
         self.lengths: deque[int] = deque()  # characters of the words that were not heard yet
         self.words = self.characters = 0  # taken; characters of those that wait
@@ -61,7 +49,6 @@ class Session:
         self.most_sent = 0  # on any connection
         self.connection: Connection | None = None
         self.started = self.spoken = self.lost = time.monotonic()
-        self.full_since: float | None = None  # nothing more could be sent
         self.channel = ""
 
     # --- from the client ---
@@ -84,10 +71,10 @@ class Session:
             case EndSentence():
                 self.queue.end_sentence()
             case DecodingChange():
-                self._set_decoding(self.choose(message.value))
+                self._set_decoding(self.live.choose(message.value))
             case Threshold():
                 with suppress(ProtocolError):  # models without a threshold used to ignore it
-                    self._set_decoding(self.choose(f"threshold={message.value!r}"))
+                    self._set_decoding(self.live.choose(f"threshold={message.value!r}"))
             case Finish():
                 self.finishing = True
                 self.queue.finish()
@@ -96,15 +83,15 @@ class Session:
         return True
 
     def _take_words(self, text: str) -> None:
-        words = self.split(text)
+        words, limits = self.live.split(text), self.live.settings.limits
         while self.lengths and self.words - len(self.lengths) < self.queue.heard:
             self.characters -= self.lengths.popleft()
         length = sum(map(len, words))
         if (
-            len(self.lengths) + len(words) > self.most_words
-            or self.characters + length > self.most_characters
+            len(self.lengths) + len(words) > limits.queue
+            or self.characters + length > limits.queue_characters
         ):
-            most = f"{self.most_words} words or {self.most_characters} characters"
+            most = f"{limits.queue} words or {limits.queue_characters} characters"
             raise ProtocolError("too-fast", f"more than {most} wait: resume, and send slower")
         self.words += len(words)
         self.characters += length

@@ -23,7 +23,6 @@ class TextJob:
         self.messages: asyncio.Queue[Numbered | Fault | None] = asyncio.Queue()
         self.queue = live.batcher.open(self.messages.put_nowait, decoding, is_text=True)
         self.task = asyncio.current_task()
-        self.full_since: float | None = None
         live.jobs.add(self)
         live.metrics.heard.inc(len(words))
         self.queue.push(words)
@@ -47,11 +46,7 @@ class TextJob:
 
     def look(self, now: float, slow: float) -> None:
         """Give up if the client has not read for too long."""
-        if not self.queue.full:
-            self.full_since = None
-        elif self.full_since is None:
-            self.full_since = now
-        elif now - self.full_since > slow and self.task is not None:
+        if self.queue.seconds_full(now) > slow and self.task is not None:
             self.task.cancel()
 
     def close(self) -> None:
