@@ -258,7 +258,7 @@ def hostile(kind: str, folder: Path) -> str:
     weights = folder / "model.safetensors"
     if kind == "pickle":
         weights.rename(folder / "pytorch_model.bin")
-        return "only if you trust"
+        return "if you trust who made it"
     if kind == "path":
         outside = folder.parent / "model-00001-of-00001.safetensors"
         weights.rename(outside)
@@ -267,11 +267,11 @@ def hostile(kind: str, folder: Path) -> str:
         return "is no file of weights in this folder"
     if kind == "cut off":
         weights.write_bytes(weights.read_bytes()[:-100])
-        return "damaged or cut off"
+        return "cut off; download it again"
     if kind == "huge":
         with (folder / "vocab.json").open("r+b") as file:
             file.truncate(10 * 2**30)
-        return "too large"
+        return "no such file of a model has more"
     if kind == "deep":
         (folder / "config.json").write_text("[" * 100_000)
         return "damaged"

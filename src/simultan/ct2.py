@@ -24,8 +24,6 @@ from simultan.data.codec import Codec
 from simultan.model import Transformer
 from simultan.model.transformer import DecoderLayer, Embedding, Residual
 
-__all__ = ["export"]
-
 NEVER = -30_000.0  # added to an energy: nothing is left of it, and float16 can hold it
 BUCKETS, DISTANCE = 4, 2  # of distances: the same place, the past; two for the future
 IDLE = 8  # width inside the layer that changes nothing

@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NoReturn
-
-__all__ = ["PREFIX", "fetch", "is_named", "kind_of", "parse", "push"]
 
 PREFIX, CARD = "hf:", "README.md"
 OURS = (
@@ -86,34 +85,39 @@ def kind_of(folder: Path) -> Literal["simultan", "transformers"]:
     )
 
 
-def fetch(name: str, revision: str | None = None, *, pickled: bool = False) -> Path:
+def fetch(name: str, *, pickled: bool = False) -> Path:
     """The folder of a model: a local one, or a snapshot in the cache of huggingface_hub.
 
     What is in the cache is used when the hub cannot be reached. `pickled`: weights may be a
     pickle, if there are no others.
     """
-    repository, found = parse(name)
+    repository, revision = parse(name)
     if Path(repository).is_dir():
         return Path(repository)
-    revision = revision or found
     hub = _library()
+    download = partial(hub.snapshot_download, repository, revision=revision)
     try:
         info = hub.HfApi().model_info(repository, revision=revision, files_metadata=True)
     except Exception as error:
         if not _unreachable(error):
             _explain(error, repository, revision)
         wanted = [*OURS, *THEIRS, *([PICKLED] if pickled else [])]
-        return _from_cache(hub, repository, revision, wanted, error)
+        try:
+            return Path(download(allow_patterns=wanted, local_files_only=True))
+        except OSError as missing:
+            raise OSError(
+                f"hf:{repository}: not in the cache, and the hub cannot be reached ("
+                f"{_first_line(error)}); download it where there is a network, and name the folder"
+            ) from missing
     files = {file.rfilename: file.size or 0 for file in info.siblings or []}
     chosen = choose(files, repository, pickled)
     _check_room(sum(files[name] for name in chosen), repository, hub)
     try:
-        folder = hub.snapshot_download(repository, revision=revision, allow_patterns=chosen)
+        return Path(download(allow_patterns=chosen))
     except Exception as error:
         if isinstance(error, OSError) or _unreachable(error):
             raise OSError(f"hf:{repository}: not downloaded ({_first_line(error)})") from error
         raise
-    return Path(folder)
 
 
 def choose(files: dict[str, int], repository: str, pickled: bool = False) -> list[str]:
@@ -183,21 +187,6 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(
         re.fullmatch(re.escape(pattern).replace(r"\?", "[0-9]"), name) for pattern in patterns
     )
-
-
-def _from_cache(
-    hub: Any, repository: str, revision: str | None, wanted: list[str], reason: Exception
-) -> Path:
-    try:
-        folder = hub.snapshot_download(
-            repository, revision=revision, allow_patterns=wanted, local_files_only=True
-        )
-    except OSError as error:
-        raise OSError(
-            f"hf:{repository}: not in the cache, and the hub cannot be reached"
-            f" ({_first_line(reason)}); download it where there is a network, and name the folder"
-        ) from error
-    return Path(folder)
 
 
 def _check_room(needed: int, repository: str, hub: Any) -> None:

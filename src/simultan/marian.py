@@ -8,9 +8,9 @@ four special tokens come first, and the token their decoder starts with is our b
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,12 @@ from simultan.data.codec import Codec
 from simultan.data.sentencepieces import SentencePieces
 from simultan.data.text import Pipeline
 from simultan.data.vocabulary import SPECIAL
-from simultan.hub import MOST_TEXT, PICKLED
-
-__all__ = ["convert"]
+from simultan.streaming.backends import folders
 
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
 KINDS = ("marian", "m2m_100")
-_SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 _LANGUAGE = re.compile(r"__\w+__|>>.+<<|[a-z]{3}_[A-Z][a-z]{3}")  # M2M100's, Marian's, NLLB's
+_read_json = partial(folders.read_table, most=folders.MOST_TEXT)
 
 
 def convert(
@@ -52,7 +50,7 @@ def convert(
         theirs = _load_weights(folder, pickled)
         tables = _read_tables(folder, settings)
         sides = [_Side(table, settings) for table in tables]
-        config = _config(settings, theirs, _prefixes(tables, sides, source, target, kind))
+        config = _config(settings, theirs, _prefixes(sides, source, target, kind))
         weights = _translate(theirs, config, sides)
     except KeyError as error:
         raise ValueError(f"{folder}: {error.args[0]} is missing in it") from error
@@ -88,21 +86,15 @@ class _Side:
 
 
 def _prefixes(
-    tables: Sequence[Mapping[str, int]],
-    sides: Sequence[_Side],
-    source: str,
-    target: str,
-    kind: str,
+    sides: Sequence[_Side], source: str, target: str, kind: str
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """What stands before every source and every target of a model of many languages."""
-    if kind == "marian":
-        if not any(piece.startswith(">>") for piece in tables[0]):
-            return (), ()
+    if kind != "marian":
+        before = _language(sides[0], source, "--source")
+        return (before,), (_language(sides[1], target, "--target"),)
+    if any(piece.startswith(">>") for piece in sides[0].pieces):
         return (_language(sides[0], target, "--target"),), ()
-    return (
-        (_language(sides[0], source, "--source"),),
-        (_language(sides[1], target, "--target"),),
-    )
+    return (), ()
 
 
 def _language(side: _Side, language: str, option: str) -> int:
@@ -265,8 +257,7 @@ def _codec(folder: Path, sides: Sequence[_Side], source: str, target: str) -> Co
             raise FileNotFoundError(
                 f"{folder}: no vocabulary of SentencePiece ({', '.join(names)})"
             )
-        if path.stat().st_size > MOST_TEXT:
-            raise ValueError(f"{path}: too large for a vocabulary")
+        folders.check_size(path)
         vocabulary = SentencePieces(side.pieces, path.read_bytes())
         vocabulary.encode_word("a")  # a damaged one is told here
         found.append(vocabulary)
@@ -281,45 +272,17 @@ def _codec(folder: Path, sides: Sequence[_Side], source: str, target: str) -> Co
 
 def _load_weights(folder: Path, pickled: bool) -> dict[str, Tensor]:
     """Of one file, or of those that an index names; of a pickle only if that is said."""
-    names = {"model.safetensors"}
-    pickle = folder / PICKLED
-    if pickled and not any(folder.glob("*.safetensors")) and pickle.is_file():
-        try:  # tensors, and nothing that could run
-            loaded: dict[str, Tensor] = torch.load(pickle, map_location="cpu", weights_only=True)
-        except Exception as error:  # of any kind: what it says is said in one line
-            reason = str(error).strip().partition("\n")[0]
-            raise ValueError(f"{pickle}: not loaded ({reason})") from error
-        return loaded
-    index = folder / "model.safetensors.index.json"
-    if not (folder / "model.safetensors").exists() and index.exists():
-        names = set(_read_json(index)["weight_map"].values())
-        wrong = sorted(str(name) for name in names if not _SHARD.fullmatch(str(name)))
-        if wrong:
-            raise ValueError(f"{index}: {wrong[0]!r} is no file of weights in this folder")
     weights: dict[str, Tensor] = {}
-    for name in sorted(names):
-        path = folder / name
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"{path}: not there; weights are read as safetensors, a pickle only if you trust"
-                " who made it and write ?pickle=trusted after the name"
-            )
+    for path in folders.find_weights(folder, pickled):
+        folders.check_weights(path)
         try:
-            weights.update(load_file(path))
+            if path.suffix == ".safetensors":
+                weights.update(load_file(path))
+            else:  # tensors, and nothing that could run
+                weights.update(torch.load(path, map_location="cpu", weights_only=True))
         except (SafetensorError, OSError) as error:
             raise ValueError(f"{path}: damaged or cut off ({error})") from error
+        except Exception as error:  # of any kind: what it says is said in one line
+            reason = str(error).strip().partition("\n")[0]
+            raise ValueError(f"{path}: not loaded ({reason})") from error
     return weights
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: not there")
-    if path.stat().st_size > MOST_TEXT:
-        raise ValueError(f"{path}: too large for such a file")
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: damaged ({error})") from None
-    if not isinstance(table, dict):
-        raise ValueError(f"{path}: damaged (it holds no table)")
-    return table

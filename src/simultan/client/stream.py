@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
@@ -128,24 +128,20 @@ class Stream:
     async def _send_words(self, words: list[str]) -> None:
         async with self._changed:
             await self._changed.wait_for(lambda: self._has_room(words))
-        self._check()
+        self._add(Words, " ".join(words))
         self._words += len(words)
         self._lengths.extend(map(len, words))
-        self._add(Words(self._number + 1, " ".join(words)))
 
     async def end_sentence(self) -> None:
         """End the sentence here: it is written to its end, and the stream stays open."""
-        self._check()
-        self._add(EndSentence(self._number + 1))
+        self._add(EndSentence)
 
     async def set_decoding(self, decoding: Decoding | str) -> None:
-        self._check()
-        self._add(DecodingChange(self._number + 1, str(decoding)))
+        self._add(DecodingChange, str(decoding))
 
     async def finish(self) -> None:
         """The source is over."""
-        self._check()
-        self._add(Finish(self._number + 1))
+        self._add(Finish)
 
     async def __aiter__(self) -> AsyncIterator[Read | Write | End | Finished]:
         while True:
@@ -179,9 +175,10 @@ class Stream:
         room = count <= self.limits.queue and size <= self.limits.queue_characters
         return room or not self._lengths or self._failure is not None
 
-    def _add(self, message: Spoken) -> None:
-        self._number = message.seq
-        self._kept.append(message)
+    def _add(self, kind: Callable[..., Spoken], *values: str) -> None:
+        self._check()
+        self._number += 1
+        self._kept.append(kind(self._number, *values))
         self._wake.set()
 
     def _check(self) -> None:

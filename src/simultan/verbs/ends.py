@@ -10,8 +10,6 @@ import typer
 from simultan import boxed
 from simultan.config import Bound
 
-__all__ = ["ends"]
-
 
 def ends(
     model: Annotated[str, "Folder of the model; ends.safetensors is written into it."],

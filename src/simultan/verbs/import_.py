@@ -9,8 +9,6 @@ import typer
 
 from simultan import hub
 
-__all__ = ["import_"]
-
 
 def import_(
     model: Annotated[str, "Folder of the model, or its name on the hub: hf:OWNER/NAME[@REVISION]."],

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from simultan.streaming.translator import Translator
 
 Model = Annotated[str, "Folder or name of the model. Without it, the model in the box (de-en)."]
+Changes = Annotated[
+    tuple[str, ...], "Change the recipe; can be repeated.", "--set", "<SECTION.KEY=VALUE>"
+]
 Beam = Annotated[
     int | None, Bound(1), "Search with this many beams. For offline models; 1, greedy, by default."
 ]

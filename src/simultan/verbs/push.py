@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from simultan.config import Config
     from simultan.data.codec import Codec
 
-__all__ = ["push"]
-
 CARDS = "README.md", "MODEL_CARD.md"  # of a folder, the first that is there
 
 

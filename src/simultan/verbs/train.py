@@ -9,18 +9,14 @@ from typing import Annotated
 import typer
 
 from simultan.config import Bound
+from simultan.verbs.options import Changes
 
 
 def train(
     recipe: Annotated[Path, "Recipe to train, such as recipes/toy/mma-il.toml."],
     *,
     out: Annotated[Path, "Folder for the run. An unfinished run there is continued.", "<FOLDER>"],
-    changes: Annotated[
-        tuple[str, ...],
-        "Change the recipe; can be repeated.",
-        "--set",
-        "<SECTION.KEY=VALUE>",
-    ] = (),
+    changes: Changes = (),
     overwrite: Annotated[bool, "Remove a run in that folder first."] = False,
     device: Annotated[
         str, "Train on cpu or cuda. By default, on a GPU if there is one.", "<DEVICE>"

@@ -8,9 +8,7 @@ from typing import Annotated
 
 import typer
 
-from simultan.verbs.options import Machine
-
-__all__ = ["train_agent"]
+from simultan.verbs.options import Changes, Machine
 
 
 def train_agent(
@@ -18,12 +16,7 @@ def train_agent(
     *,
     model: Annotated[str, "Folder of the offline model; it stays as it is.", "<FOLDER>"],
     out: Annotated[Path, "Folder for the agent. An unfinished run there is continued.", "<FOLDER>"],
-    changes: Annotated[
-        tuple[str, ...],
-        "Change the recipe; can be repeated.",
-        "--set",
-        "<SECTION.KEY=VALUE>",
-    ] = (),
+    changes: Changes = (),
     overwrite: Annotated[bool, "Remove an agent in that folder first."] = False,
     machine: Machine = Machine(),
 ) -> None:

@@ -46,8 +46,8 @@ def check_size(path: Path, most: int = MOST_TEXT) -> None:
         raise ValueError(f"{path}: {size:,} bytes; no such file of a model has more than {most:,}")
 
 
-def _read_table(path: Path) -> dict[str, Any]:
-    table = read_json(path, MOST_INDEX)
+def read_table(path: Path, most: int = MOST_INDEX) -> dict[str, Any]:
+    table = read_json(path, most)
     if not isinstance(table, dict):
         raise ValueError(f"{path}: damaged (it holds no settings)")
     return table
@@ -55,16 +55,16 @@ def _read_table(path: Path) -> dict[str, Any]:
 
 def inspect(folder: Path, trusts_pickles: bool = False) -> dict[str, Any]:
     """The config.json of a folder of `transformers` in which there is nothing to be afraid of."""
-    config = _read_table(folder / "config.json")
+    config = read_table(folder / "config.json")
     for name in ("config.json", "tokenizer_config.json", "generation_config.json"):
         if (folder / name).exists():
-            _check_settings(folder / name, _read_table(folder / name))
+            _check_settings(folder / name, read_table(folder / name))
     if (folder / "adapter_config.json").exists():
         raise ValueError(f"{folder}: an adapter for another model (adapter_config.json); merge it")
     for path in folder.iterdir():
         if path.suffix in (".json", ".spm", ".model", ".txt"):
             check_size(path)
-    total = sum(_check_weights(path) for path in _weights(folder, trusts_pickles))
+    total = sum(check_weights(path) for path in find_weights(folder, trusts_pickles))
     check_sizes(folder / "config.json", config, total)
     return config
 
@@ -85,12 +85,12 @@ def _is_plain(name: object) -> bool:
     return isinstance(name, str) and name not in ("", ".", "..") and Path(name).name == name
 
 
-def _weights(folder: Path, trusts_pickles: bool) -> Iterator[Path]:
+def find_weights(folder: Path, trusts_pickles: bool) -> Iterator[Path]:
     """The files of weights: one, or those of an index."""
     if (folder / WEIGHTS).exists():
         yield folder / WEIGHTS
     elif (folder / INDEX).exists():
-        table = _read_table(folder / INDEX).get("weight_map")
+        table = read_table(folder / INDEX).get("weight_map")
         names = set(table.values()) if isinstance(table, dict) else set()
         if not names:
             raise ValueError(f"{folder / INDEX}: damaged (it has no weight_map)")
@@ -112,7 +112,7 @@ def _weights(folder: Path, trusts_pickles: bool) -> Iterator[Path]:
         raise FileNotFoundError(f"{folder}: it has no weights ({WEIGHTS})")
 
 
-def _check_weights(path: Path) -> int:
+def check_weights(path: Path) -> int:
     """Bytes of a file of weights, whose header says that it is whole."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: not there, but the model's index names it")
