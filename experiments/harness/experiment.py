@@ -113,7 +113,8 @@ class Experiment:
         for file in [] if kept is None else sorted(kept.glob("*")):
             artifacts.load(file)
         measuring: list[Future[None]] = []
-        with ThreadPoolExecutor(1000) as threads, open_workers(jobs) as self.workers:
+        # few runs at a time: what ends a run would wait behind the shares of all others
+        with ThreadPoolExecutor(3) as threads, open_workers(jobs) as self.workers:
             try:
                 for run in runs:
                     ready = self._prepare(run)
@@ -345,7 +346,7 @@ class Experiment:
         for name, share in shares.items():
             suffix = label(share.decoding).replace(":", "-")
             logs = tuple(
-                share.log.with_name(f"{share.log.name}@{suffix}.{i}") for i in range(count)
+                share.log.with_name(f"{share.log.name}@{suffix}.{i}.{count}") for i in range(count)
             )
             sets[name] = logs
             limit = 4 if self.options.tiny else share.sentences
