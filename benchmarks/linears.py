@@ -1,10 +1,10 @@
 """The linear layers that a token of the model in the box passes, in our way and in PyTorch's.
 
-    python benchmarks/linears.py [--rows 1,3,32] [--rounds N]
+    python benchmarks/linears.py [--rows 1,3,32] [--rounds N] [--threads N]
 
 One pass: 6 encoder layers, what the decoder keeps of the source, 3 decoder layers and the output,
-44 matrices with 37 million weights, one thread. The weights are random. Ways take turns; figures
-are medians of the processor time, and the least of it.
+44 matrices with 37 million weights. The weights are random. Ways take turns; figures are medians
+of the processor time, and the least of it; with more than one thread, of the time on the clock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from simultan.model import kernels
-from simultan.model.linear import Int8, Joined, Packed, Tiled
+from simultan.model.linear import Int8, Packed, Tiled
 from simultan.model.pages import Pages
 
 ENCODER = [(512, 1536), (512, 512), (512, 2048), (2048, 512)]
@@ -66,9 +66,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rows", default="1,3,32")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
+    torch.set_num_threads(arguments.threads)
+    clock = time.process_time if arguments.threads == 1 else time.perf_counter
     torch.manual_seed(0)
     linears = [nn.Linear(inputs, outputs) for inputs, outputs in SHAPES]
     pages = Pages()
@@ -82,8 +84,8 @@ def main() -> None:
     }
     if kernels.find():
         ways = {
-            "Tiled (int8)": [Tiled([linear], pages, Int8, int8=True) for linear in linears],
-            "Tiled (float32)": [Tiled([linear], pages, Joined) for linear in linears],
+            "Tiled (int8)": [Tiled([linear], pages, int8=True) for linear in linears],
+            "Tiled (float32)": [Tiled([linear], pages) for linear in linears],
             **ways,
         }
     for rows in map(int, arguments.rows.split(",")):
@@ -91,12 +93,12 @@ def main() -> None:
         times: dict[str, list[float]] = {name: [] for name in ways}
         for turn in range(arguments.rounds + 1):
             for name, layers in ways.items():
-                begin = time.process_time()
+                begin = clock()
                 with torch.inference_mode():
                     for layer, (width, _) in zip(layers, SHAPES, strict=True):
                         layer(inputs[width])
                 if turn:  # the first round warms up
-                    times[name].append((time.process_time() - begin) * 1e3)
+                    times[name].append((clock() - begin) * 1e3)
         for name, spent in times.items():
             print(
                 f"{rows:3d} rows  {name:28s} {statistics.median(spent):8.2f} ms"

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 import simultan
 from simultan import boxed
@@ -38,13 +39,27 @@ def translator() -> Translator:
     return simultan.load("de-en")
 
 
-def test_ten_sentences_are_as_pinned(translator: Translator) -> None:
+@pytest.mark.usefixtures("kernels_or_none")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_ten_sentences_are_as_pinned(threads: int) -> None:
     assert PINS.exists(), "run `python tests/test_shipped_model.py` and read what it pins"
     pinned = json.loads(PINS.read_text(encoding="utf-8"))
     assert [entry["source"] for entry in pinned] == SENTENCES
-    for entry, result in zip(pinned, translator.translate(SENTENCES), strict=True):
+    try:
+        results = simultan.load("de-en", threads=threads).translate(SENTENCES)
+    finally:
+        torch.set_num_threads(1)
+    for entry, result in zip(pinned, results, strict=True):
         assert " ".join(result.words) == entry["text"]
         assert result.delays == entry["delays"]
+
+
+def test_int8_needs_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text is the same on a CPU that has none."""
+    with_kernels = simultan.load("de-en", quantize="int8").translate(SENTENCES)
+    monkeypatch.setattr("simultan.model.kernels.find", lambda: None)
+    without = simultan.load("de-en", quantize="int8").translate(SENTENCES)
+    assert [result.words for result in with_kernels] == [result.words for result in without]
 
 
 def test_a_flipped_bit_would_be_noticed() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from simultan.cli import app
+from simultan.model import kernels
 from simultan.server.access import Access
 from simultan.server.settings import Settings
 
@@ -49,3 +54,20 @@ def test_what_the_files_name_is_there() -> None:
     assert "USER 10001" in (DEPLOY / "Dockerfile").read_text()
     for name in ("Dockerfile", "Caddyfile"):
         assert "/healthz" in (DEPLOY / name).read_text()
+
+
+@pytest.mark.skipif(kernels.find() is None, reason="no compiler, or no AVX-512 VNNI")
+def test_the_image_has_kernels_without_a_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is compiled for it is found, and nothing else is there."""
+    text = (DEPLOY / "Dockerfile").read_text()
+    found = re.search(r'XDG_CACHE_HOME=(\S+) python -c "(.*)"', text)
+    assert found is not None
+    assert f"--chown=10001:10001 {found[1]} /home/simultan/.cache\n" in text
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", found[2]], env=environment, check=True)
+    assert [path.suffix for path in (tmp_path / "simultan").iterdir()] == [".so"]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert kernels.find.__wrapped__() is not None

@@ -1,4 +1,4 @@
-/* Linear layers, attention and selection of rows, on one thread of a processor with AVX-512 VNNI.
+/* Linear layers, attention and selection of rows, on a processor with AVX-512 VNNI.
 
    What belongs to a row is computed from this row alone, in one order: it is the same, to the last
    bit, whatever other rows are there. kernels.py says what the arguments are. */
@@ -15,8 +15,9 @@
 #define ROWS 6                 /* for so many rows: as many sums as there are registers for */
 #define OUTPUTS (16 * VECTORS)
 #define CHUNK 48               /* rows whose inputs stay in the cache */
-#define FEW 3                  /* rows, that are computed in one go: */
+#define FEW 3                  /* rows, that wait for memory alone: threads would wait, too */
 #define AHEAD 8192             /* bytes of weights that are asked for early */
+#define WORTH (1 << 17)        /* bytes of weights, again for each ROWS: threads share no less */
 
 typedef struct {
   long inputs, outputs;
@@ -30,15 +31,18 @@ typedef struct {
 
 INLINE __mmask16 first(long count) { return count >= 16 ? 0xffff : (1 << count) - 1; }
 
-/* A row in 255 levels of its own scale, a power of two times the layer's step. */
+/* A row in 255 levels of its scale, a power of two times the layer's step, or NaN. */
 static float quantize(const float *x, const Layer *layer, uint8_t *levels) {
-  __m512 most = _mm512_setzero_ps();
+  __m512i most = _mm512_setzero_si512(); /* the bits of numbers >= 0 are in their order, then NaN */
   for (long k = 0; k < layer->inputs; k += 16) {
     __m512 part = _mm512_maskz_loadu_ps(first(layer->inputs - k), x + k);
-    most = _mm512_max_ps(most, _mm512_abs_ps(part));
+    most = _mm512_max_epi32(most, (__m512i)_mm512_abs_ps(part));
   }
-  int exponent;
-  frexpf(_mm512_reduce_max_ps(most), &exponent);
+  int exponent, bits = _mm512_reduce_max_epi32(most);
+  float largest;
+  memcpy(&largest, &bits, sizeof largest);
+  if (!isfinite(largest)) return NAN;
+  frexpf(largest, &exponent);
   float scale = ldexp(layer->step, exponent);
   __m512 inverse = _mm512_set1_ps(1 / scale), zero = _mm512_set1_ps(layer->zero);
   for (long k = 0; k < layer->inputs; k += 16) {
@@ -87,7 +91,7 @@ INLINE void tile(const int rows, const int int8, const Layer *layer, const char 
         value = _mm512_cvtepi32_ps(_mm512_sub_epi32(count[r][v], offset)) * factor;
       }
       if (layer->bias) value += _mm512_maskz_loadu_ps(some, layer->bias + at);
-      if (relu) value = _mm512_max_ps(value, _mm512_setzero_ps());
+      if (relu) value = _mm512_max_ps(_mm512_setzero_ps(), value); /* NaN stays */
       if (plus) value += _mm512_maskz_loadu_ps(some, plus + r * layer->outputs + at);
       _mm512_mask_storeu_ps(y + r * layer->outputs + at, some, value);
     }
@@ -107,36 +111,67 @@ static void normalize(const float *x, long size, const float *gain, const float 
   for (long k = 0; k < size; k++) y[k] = (x[k] - mean) * scale * gain[k] + bias[k];
 }
 
+/* PyTorch's GOMP_parallel, or none: calls a function in so many threads at once. */
+void (*parallel)(void (*call)(void *), void *argument, unsigned threads, unsigned flags);
+
+typedef struct {
+  const Layer *layer;
+  const char *x;
+  const float *scales, *plus;
+  float *y;
+  long x_row, rows, parts, tasks, next; /* a task: 64 outputs of a part of the rows */
+  int relu, shared;
+} Product;
+
+static void multiply(void *argument) {
+  Product *all = argument, product = *all;
+  const Layer *layer = product.layer;
+  for (;;) {
+    long task = product.shared ? __atomic_fetch_add(&all->next, 1, __ATOMIC_RELAXED) : all->next++;
+    if (task >= product.tasks) break;
+    long part = task % product.parts, n = task / product.parts * OUTPUTS, x_row = product.x_row;
+    long least = product.rows / product.parts, more = product.rows % product.parts;
+    long r = part * least + (part < more ? part : more), at = r * layer->outputs;
+    const char *x = product.x + r * x_row, *w = layer->weight + n * x_row;
+    const float *plus = product.plus ? product.plus + at : NULL;
+#define TILE(count, int8)                                                                        \
+  case 2 * count + int8:                                                                         \
+    tile(count, int8, layer, x, x_row, w, n, product.scales + r, product.relu, plus,             \
+         product.y + at);                                                                        \
+    break;
+#define TILES(of) TILE(1, of) TILE(2, of) TILE(3, of) TILE(4, of) TILE(5, of) TILE(6, of)
+    switch (2 * (least + (part < more)) + (layer->scales != NULL)) { TILES(0) TILES(1) }
+  }
+}
+
 void linear(const Layer *layer, const float *x, long rows, const float *norm_gain,
-            const float *norm_bias, float eps, int relu, const float *plus, float *y) {
+            const float *norm_bias, float eps, int relu, const float *plus, float *y,
+            unsigned threads) {
   const int int8 = layer->scales != NULL;
   long x_row = int8 ? (layer->inputs + 3) / 4 * 4 : layer->inputs * 4; /* in bytes */
-  uint8_t *levels = int8 ? malloc(CHUNK * x_row) : NULL;
-  float *normal = norm_gain ? malloc(CHUNK * layer->inputs * sizeof(float)) : NULL;
+  long room = rows < CHUNK ? rows : CHUNK;
+  uint8_t *levels = int8 ? calloc(room, x_row) : NULL;
+  float *normal = norm_gain ? malloc(room * layer->inputs * sizeof(float)) : NULL;
   float scales[CHUNK];
-  for (long begin = 0; begin < rows; begin += CHUNK) {
-    long end = rows - begin < CHUNK ? rows : begin + CHUNK;
+  for (long begin = 0; begin < rows; begin += room) {
+    long count = rows - begin < room ? rows - begin : room, at = begin * layer->outputs;
     const float *inputs = x + begin * layer->inputs;
-    for (long r = 0; norm_gain && r < end - begin; r++)
+    for (long r = 0; norm_gain && r < count; r++)
       normalize(inputs + r * layer->inputs, layer->inputs, norm_gain, norm_bias, eps,
                 normal + r * layer->inputs);
     if (norm_gain) inputs = normal;
-    for (long r = 0; int8 && r < end - begin; r++)
+    for (long r = 0; int8 && r < count; r++)
       scales[r] = quantize(inputs + r * layer->inputs, layer, levels + r * x_row);
-    const char *w = layer->weight;
-    for (long n = 0; n < layer->outputs; n += OUTPUTS, w += x_row * OUTPUTS)
-      for (long r = begin, now; r < end; r += now) {
-        long parts = (end - r + ROWS - 1) / ROWS, at = r * layer->outputs;
-        now = (end - r + parts - 1) / parts; /* parts of like sizes */
-        const char *some = (int8 ? (const char *)levels : (const char *)inputs);
-#define TILE(count, kind)                                                                    \
-  case 2 * count + kind:                                                                     \
-    tile(count, kind, layer, some + (r - begin) * x_row, x_row, w, n, scales + (r - begin),  \
-         relu, plus ? plus + at : NULL, y + at);                                             \
-    break;
-#define TILES(kind) TILE(1, kind) TILE(2, kind) TILE(3, kind) TILE(4, kind) TILE(5, kind) TILE(6, kind)
-        switch (2 * now + int8) { TILES(0) TILES(1) }
-      }
+    long parts = (count + ROWS - 1) / ROWS; /* of like sizes */
+    long tasks = (layer->outputs + OUTPUTS - 1) / OUTPUTS * parts;
+    int shared = parallel && threads > 1 && count > FEW && tasks * x_row * OUTPUTS >= WORTH;
+    Product product = {
+        layer, int8 ? (const char *)levels : (const char *)inputs, scales, plus ? plus + at : NULL,
+        y + at, x_row, count, parts, tasks, 0, relu, shared};
+    if (shared)
+      parallel(multiply, &product, threads, 0);
+    else
+      multiply(&product);
   }
   free(levels);
   free(normal);
@@ -161,10 +196,14 @@ void attend(const float *q, long q_row, const float *cache, long row, long posit
             const long *row_of, const int *begins, const int *ends, long rows, long heads,
             long size, float *y) {
   float scale = 1 / sqrtf(size);
+  long longest = 0;
+  for (long i = 0; i < rows * heads; i++)
+    if (ends[i] - begins[i] > longest) longest = ends[i] - begins[i];
+  float *weights = malloc(longest * sizeof(float)); /* too many for the stack of a thread */
   for (long i = 0; i < rows * heads; i++, y += size) {
     long r = i / heads, h = i % heads, count = ends[i] - begins[i];
     const float *key = cache + row_of[r] * row + begins[i] * position + h * size;
-    float weights[count], most = -INFINITY, total = 0;
+    float most = -INFINITY, total = 0;
     for (long j = 0; j < count; j++) {
       weights[j] = scale * dot(q + r * q_row + h * size, key + j * position, size);
       most = fmaxf(most, weights[j]);
@@ -177,6 +216,7 @@ void attend(const float *q, long q_row, const float *cache, long row, long posit
       for (long d = 0; d < size; d++) y[d] += weight * from[d];
     }
   }
+  free(weights);
 }
 
 void look_back(const float *qkv, float *cache, long row, long position, const long *row_of,

@@ -1,7 +1,7 @@
 """kernels.c, compiled once on this machine: what rows need of a CPU, in few calls.
 
-There are none without a C compiler or without AVX-512 VNNI, and linear layers want a single thread;
-all that calls them can do the same with PyTorch's operations. int8 products are the same bits.
+There are none without a C compiler or without AVX-512 VNNI; all that calls them can do the same
+with PyTorch's operations. int8 products are the same bits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OPTIONS = ["-O3", "-fopenmp-simd", *VECTORS, *EXACT, "-shared", "-fPIC"]
 
 TYPES = {"p": c_void_p, "l": c_long, "i": c_int, "f": c_float}
 FUNCTIONS = {  # and their arguments
-    "linear": "pplppfipp",
+    "linear": "pplppfippi",
     "append": "plplllppll",
     "attend": "plplllppplllp",
     "look_back": "ppllppplllp",
@@ -50,26 +50,45 @@ FUNCTIONS = {  # and their arguments
 @cache
 def find() -> ctypes.CDLL | None:
     """The library, compiled if it is not in the user's cache; None: this machine has none."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if platform.system() != "Linux" or not has_vnni():
         return None
-    source = Path(__file__).with_suffix(".c")
-    code = hashlib.sha256(source.read_bytes() + " ".join(OPTIONS).encode()).hexdigest()[:16]
     try:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simultan"
-        place = home / f"kernels-{code}.so"
-        if not place.exists():
-            if compiler is None:
-                return None
-            home.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=home) as folder:
-                made = Path(folder, place.name)
-                command = [compiler, *OPTIONS, str(source), "-o", str(made), "-lm"]
-                subprocess.run(command, check=True, capture_output=True, timeout=120)
-                made.replace(place)  # in one step: other processes may do the same
-        return ctypes.CDLL(str(place))
+        library = ctypes.CDLL(str(make()))
     except (OSError, RuntimeError, subprocess.SubprocessError):  # nowhere to keep it, or it fails
         return None
+    # threads are PyTorch's own: those of another library would fight with them for the cores
+    parallel = getattr(ctypes.CDLL(torch._C.__file__), "GOMP_parallel", None)
+    if parallel is not None:
+        c_void_p.in_dll(library, "parallel").value = ctypes.cast(parallel, c_void_p).value
+    return library
+
+
+def make() -> Path:
+    """Compile the library, unless it is in the user's cache; it runs on any CPU with VNNI."""
+    source = Path(__file__).with_suffix(".c")
+    code = hashlib.sha256(source.read_bytes() + " ".join(OPTIONS).encode()).hexdigest()[:16]
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simultan"
+    place = home / f"kernels-{code}.so"
+    if place.exists() and is_whole(place):
+        return place
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        raise FileNotFoundError("no C compiler")
+    home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home) as folder:
+        made = Path(folder, place.name)
+        command = [compiler, *OPTIONS, str(source), "-o", str(made), "-lm"]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+        with made.open("ab") as file:
+            file.write(hashlib.sha256(made.read_bytes()).digest())
+        made.replace(place)  # in one step: other processes may do the same
+    return place
+
+
+def is_whole(library: Path) -> bool:
+    """Whether its last bytes are the hash of the others: half a library would crash the process."""
+    content = library.read_bytes()
+    return hashlib.sha256(content[:-32]).digest() == content[-32:]
 
 
 @cache

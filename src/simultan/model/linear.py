@@ -109,14 +109,14 @@ def choose_layout(weight: Tensor, quantize: str | None) -> MakeLayout:
     ours = weight.device.type == "cpu" and weight.dtype == torch.float32
     if quantize is None:
         plain: MakeLayout = partial(Packed, pages=pages) if ours and has_tiles() else Joined
-        return partial(Tiled, pages=pages, plain=plain) if ours and kernels.find() else plain
+        return partial(Tiled, pages=pages) if ours and kernels.find() else plain
     if quantize != "int8":
         raise ValueError(f'quantize = {quantize!r}: "int8" is all there is')
     if weight.device.type != "cpu":
         raise ValueError(f'quantize = "int8" is for a CPU; this model is on {weight.device}')
     if torch.backends.quantized.engine == "none":
         raise ValueError('quantize = "int8": this build of PyTorch has no quantised kernels')
-    return partial(Tiled, pages=pages, plain=Int8, int8=True) if ours and kernels.find() else Int8
+    return partial(Tiled, pages=pages, int8=True) if ours and kernels.find() else Int8
 
 
 class Joined(Layout):
@@ -265,23 +265,23 @@ def given_range() -> Callable[..., Tensor] | None:
     return found if right else None
 
 
-class Tiled(Layout):
-    """Laid out for kernels.c, and as plain PyTorch wants it, each when first needed.
+Ready = tuple[Callable[..., None], int, kernels.Layer, dict[str, Tensor]]
 
-    A row gives the same numbers, to the last bit, whatever other rows are there.
+
+class Tiled(Layout):
+    """Laid out for kernels.c when first needed.
+
+    A row gives the same numbers, to the last bit, whatever other rows are there, and on any number
+    of threads.
     """
 
     OUTPUTS = 64  # side by side
 
-    def __init__(
-        self, linears: Sequence[nn.Linear], pages: Pages, plain: MakeLayout, int8: bool = False
-    ) -> None:
-        self.linears, self.pages, self.make_plain, self.int8 = linears, pages, plain, int8
+    def __init__(self, linears: Sequence[nn.Linear], pages: Pages, int8: bool = False) -> None:
+        self.linears, self.pages, self.int8 = linears, pages, int8
         self.inputs = linears[0].in_features
         self.outputs = sum(linear.out_features for linear in linears)
-        self.plain: Layout | None = None
-        self.kept: dict[str, Tensor] = {}
-        self.layer: tuple[Callable[..., None], kernels.Layer, int] | None = None
+        self.ready: Ready | None = None
 
     def __call__(
         self,
@@ -290,11 +290,9 @@ class Tiled(Layout):
         plus: Tensor | None = None,
         norm: nn.LayerNorm | None = None,
     ) -> Tensor:
-        if torch.get_num_threads() > 1:
-            if self.plain is None:
-                self.plain = self.make_plain(self.linears)
-            return self.plain(x, relu, plus, norm)
-        call, _, address = self.layer or self._lay_out()
+        if x.dtype is not torch.float32 or not x.is_cpu:
+            raise TypeError(f"{x.dtype} on {x.device}: the model was prepared for float32 on a CPU")
+        call, address, *_ = self.ready or self._lay_out()
         x = x.contiguous()
         if plus is None:
             y = x.new_empty(*x.shape[:-1], self.outputs)
@@ -311,15 +309,16 @@ class Tiled(Layout):
             relu,
             None if plus is None else plus.data_ptr(),
             y.data_ptr(),
+            torch.get_num_threads(),
         )
         return y
 
     multiply = __call__
 
     def __getstate__(self) -> dict[str, object]:
-        return vars(self) | {"kept": {}, "layer": None}  # a copy has addresses of its own
+        return vars(self) | {"ready": None}  # a copy has addresses of its own
 
-    def _lay_out(self) -> tuple[Callable[..., None], kernels.Layer, int]:
+    def _lay_out(self) -> Ready:
         weight, bias = _join(self.linears)
         kept: dict[str, Tensor] = {} if bias is None else {"bias": bias.contiguous()}
         together, step, zero = 1, 0.0, 0  # inputs that share a step of the product
@@ -335,9 +334,9 @@ class Tiled(Layout):
             self.inputs, self.outputs, step=step, zero=zero,
             **{name: tensor.data_ptr() for name, tensor in kept.items()},
         )  # fmt: skip
-        self.kept = kept
-        self.layer = kernels.function("linear"), layer, ctypes.addressof(layer)
-        return self.layer
+        # in one step: another thread may do the same
+        self.ready = kernels.function("linear"), ctypes.addressof(layer), layer, kept
+        return self.ready
 
 
 def round_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
