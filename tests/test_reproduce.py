@@ -7,6 +7,7 @@ import importlib.util
 import json
 import lzma
 import os
+import shutil
 import signal
 import sys
 import tomllib
@@ -276,6 +277,23 @@ def test_what_has_a_result_is_skipped(finished, toy, corpus):
     lines: list[str] = []
     summary = reproduce(toy, toy.select(["static"]), options(finished, corpus), lines.append)
     assert (summary.skipped, summary.done) == (["static"], [])
+
+
+def test_new_points_are_added_to_a_result(finished, toy, corpus, tmp_path):
+    results = tmp_path / "results"
+    shutil.copytree(finished / "results", results)
+    old = result(finished, "static")["points"]
+    old[0]["test"]["bleu"] = 99.0  # what is known is not measured again
+    file = results / "results" / "static.json"
+    file.write_text(json.dumps(result(finished, "static") | {"points": old}), encoding="utf-8")
+    points = *toy.run("static").points, Decoding(agent="wait-k:3")
+    run = dataclasses.replace(toy.run("static"), points=points[::2])
+    summary = reproduce(toy, [run], options(finished, corpus, results=results), print)
+    assert (summary.skipped, summary.done) == ([], ["static"])
+    made = json.loads(file.read_text())["points"]
+    assert [point["point"] for point in made] == ["static:1,1", "wait-k:3"]
+    assert made[0] == old[0]
+    assert (results / made[1]["predictions"]).is_file()
 
 
 def test_a_model_that_is_gone_is_trained_again_for_what_needs_it(finished, toy, corpus, tmp_path):

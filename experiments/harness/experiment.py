@@ -1,8 +1,8 @@
 """Experiment: trains the runs of a plan one after another while processes measure those before.
 
-A run with a result is skipped, a run that was cut off is continued, a run that fails is noted and
-the others follow. All runs share a process, so that what is compiled and recorded for one serves
-the next.
+A run with a result is skipped; where nothing is trained, new points of the plan are added to it. A
+run that was cut off is continued, a run that fails is noted and the others follow. All runs share a
+process, so that what is compiled and recorded for one serves the next.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ import torch
 from experiments.harness import record
 from experiments.harness.corpora import prepared_folder
 from experiments.harness.measure import Losses, Measured, Score, Share, write_predictions
+from experiments.harness.options import Options, Summary
 from experiments.harness.plan import Plan, PlannedRun, label
 from experiments.harness.workers import open_workers
 from simultan import checkpoint
@@ -46,35 +47,6 @@ TINY = (  # every run in a second or two: shows that it loads, trains and transl
 )  # fmt: skip
 VALIDATED = 500  # sentences of the validation set that choose among checkpoints
 SHARES = 5  # of a set: the more, the sooner the last run is measured
-
-
-@dataclass(frozen=True)
-class Options:
-    """Where things lie and how far to go."""
-
-    out: Path  # checkpoints and what is under way
-    results: Path  # results/, predictions/ and RUNS.md go here
-    data: Path | None = None
-    minutes: float = 0.0  # everything ends by then; 0: no limit
-    train_minutes: float = 0.0  # training ends by then
-    tiny: bool = False
-    device: str = ""
-    jobs: int = 0  # processes that measure; 0: this one does, on the training's device
-    redo: bool = False
-    scale: float = 1.0
-    revision: str = ""
-    command: str = ""
-    compiled: Path | None = None  # folder of compiled code, taken over and added to
-
-
-@dataclass
-class Summary:
-    """What became of the runs, by name."""
-
-    done: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)  # there was a result
-    left: list[str] = field(default_factory=list)  # for the next call
-    failed: list[str] = field(default_factory=list)
 
 
 class Experiment:
@@ -135,7 +107,8 @@ class Experiment:
     def _prepare(self, run: PlannedRun) -> tuple[Path, dict[str, Any]] | None:
         """The corpus folder and the facts of a trained run; None: it is not to be measured."""
         known = self._result(run)
-        again = known.exists() and not self.options.redo
+        missing = run.recipe is None and {label(p) for p in run.points} - self._points(run).keys()
+        again = known.exists() and not self.options.redo and not missing
         if again and not self._is_awaited(run):
             self.say(f"{run.name}: there is a result{self._staleness(run, known)}")
             self.summary.skipped.append(run.name)
@@ -283,9 +256,11 @@ class Experiment:
             validated = {name: measured.scores for name, measured in found.items()}
         chosen, inside = record.choose(validated, run.dal_range) if validated else ("final", True)
         folder = candidates[chosen]
+        before = {} if run.recipe or self.options.redo else self._points(run)
         shares = {
             f"{split}@{label(point)}": Share(place / split, folder, corpus, split, point, count)
             for point in run.points
+            if label(point) not in before
             for split, count in (("valid", run.validated), ("test", 0))
         }
         work = Losses(folder, corpus, 20 if self.options.tiny else VALIDATED)
@@ -293,6 +268,9 @@ class Experiment:
         found = self._all(run, shares)
         points = []
         for point, name in [(point, label(point)) for point in run.points]:
+            if name in before:
+                points.append(before[name])
+                continue
             valid, test = (found[f"{split}@{name}"] for split in ("valid", "test"))
             scores = {"point": name, "valid": valid.scores, "test": test.scores}
             points.append(scores | record.trained_agent(point))
@@ -370,6 +348,10 @@ class Experiment:
 
     def _result(self, run: PlannedRun) -> Path:
         return self.options.results / "results" / f"{run.name}.json"
+
+    def _points(self, run: PlannedRun) -> dict[str, dict[str, Any]]:
+        """What has been measured of a run, by the name of the point."""
+        return {p["point"]: p for p in record.read(self._result(run)).get("points", ())}
 
     def _is_awaited(self, run: PlannedRun) -> bool:
         """Whether another run needs this one's model, which is gone: then it is only trained."""

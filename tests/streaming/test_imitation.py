@@ -118,6 +118,22 @@ def test_guesses_the_next_word(tmp_path: Path) -> None:
     assert waits == [("k", 3), ("m", 3)]
 
 
+def test_other_features_are_refused(tmp_path: Path) -> None:
+    Imitation(by_rule(), NOTHING, 0.5).save(tmp_path)
+    file = tmp_path / "agent.toml"
+    file.write_text(file.read_text().replace('"steady"', '"shaky"'))
+    with pytest.raises(ValueError, match="train it again"):
+        Imitation.load(tmp_path)
+
+
+@pytest.mark.parametrize("words", [2, 3])
+def test_waits_until_a_token_is_steady(tmp_path: Path, words: int) -> None:
+    Imitation(by_rule(steady=100.0, bias=100.0 * (1.5 - words)), NOTHING, 0.5).save(tmp_path)
+    # k is the best token with 1, 2, 3 words; l is it, too, but k is written before it
+    expected = {2: [("k", 2), ("l", 3)], 3: [("k", 3), ("m", 3)]}
+    assert run(scripted(SCRIPT), f"{tmp_path}/", ["a", "b", "c"]) == expected[words]
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     """An agent with random weights that guesses often."""

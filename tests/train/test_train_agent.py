@@ -61,18 +61,20 @@ def copier(corpus: Path) -> Translator:
     sizes = len(codec.source_vocabulary), len(codec.target_vocabulary)
     model = build(settings, *sizes).eval()
     honest_step, honest_extend = model.step, model.extend
-    heard: dict[int, list[int]] = {}
+    heard: dict[tuple[int, int], list[int]] = {}  # by state and row
 
     def extend(tokens, state: State, rows, counts, finished) -> None:  # type: ignore[no-untyped-def]
         for row, new, count in zip(rows, tokens.tolist(), counts, strict=True):
-            heard[row] = heard.get(row, [])[: state.available[row]] + new[:count]
+            before = heard.get((id(state), row), [])[: state.available[row]]
+            heard[id(state), row] = before + new[:count]
         honest_extend(tokens, state, rows, counts, finished)
 
     def step(tokens, state: State, rows, threshold, **options) -> Step:  # type: ignore[no-untyped-def]
         found = honest_step(tokens, state, rows, threshold, **options)
         logits = torch.zeros_like(found.logits)
         for i, row in enumerate(found.rows):
-            seen, written = heard[row][: int(found.positions[i].max()) + 1], state.length[row]
+            stop, written = int(found.positions[i].max()) + 1, state.length[row]
+            seen = heard[id(state), row][:stop]
             if EOS in seen or len(seen) > written + 1:
                 logits[i, seen[min(written, len(seen) - 1)]] = 9.0
             else:

@@ -21,8 +21,9 @@ from simultan.streaming.agents.protocol import READ, WRITE, Agent, Answer, Guess
 NAMES = ("wait", "commit", "next_word", "verb")
 WAIT, COMMIT, NEXT, VERB = range(4)
 FEATURES = (
-    "probability", "margin", "entropy", "end", "steady", "new", "attention_last", "attention_two",
-    "distance", "lag", "read", "next_share", "verb_share", "after_next", "after_verb",
+    "probability", "margin", "entropy", "end", "steady", "waited", "attention_last",
+    "attention_two", "distance", "lag", "read", "next_share", "verb_share", "after_next",
+    "after_verb",
 )  # fmt: skip
 
 
@@ -73,16 +74,17 @@ def look(seen: Seen, guesser: Guesser) -> View:
         found = memory["found"]
         shown = read + bool(seen.guessed[row])
         weights = attention[row][:shown]
-        last = memory.get("candidate")
+        steady = memory["steady"] + 1 if memory.get("candidate") == best[row] else 0
+        waited = read - memory.setdefault("since", read)
         first, second = top[row].tolist()
         rows.append([
             float(torch.tensor(first).exp()), min(10.0, first - second), float(entropy[row]),
-            float(best[row] == EOS), float(last == best[row]), float(last is None), weights[-1],
+            float(best[row] == EOS), min(5.0, steady), min(8.0, waited), weights[-1],
             sum(weights[-2:]), min(8.0, shown - 1.0 - weights.index(max(weights))),
             max(-10.0, min(20.0, read - seen.written[row])), min(40.0, read), found[NEXT][1],
             found[VERB][1], float(memory.get("guess") == NEXT), float(memory.get("guess") == VERB),
         ])  # fmt: skip
-        memory["candidate"] = best[row]
+        memory.update(candidate=best[row], steady=steady)
         open_ = not seen.guessed[row] and not seen.ended[row]
         guesses.append({action: word for action, (word, _) in found.items() if word and open_})
     return View(torch.tensor(rows), best, guesses)
@@ -92,6 +94,7 @@ def note(memory: dict[str, object], action: int) -> None:
     """What is done in a row."""
     if action == COMMIT:
         memory.pop("candidate", None)  # another token is next
+        memory.pop("since", None)
     elif action == WAIT:
         memory.pop("guess", None)
     else:
@@ -130,12 +133,15 @@ class Imitation(Agent):
         folder.mkdir(parents=True, exist_ok=True)
         self.guesser.save(folder / "guesser.safetensors")
         save_file(self.classifier.state_dict(), folder / "classifier.safetensors")
-        text = f'name = "imitation"\nthreshold = {self.threshold}\n\n{recipe}'
+        names = ", ".join(f'"{name}"' for name in FEATURES)
+        text = f'name = "imitation"\nthreshold = {self.threshold}\nfeatures = [{names}]\n\n{recipe}'
         (folder / "agent.toml").write_text(text, encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> Imitation:
         settings = tomllib.loads((folder / "agent.toml").read_text(encoding="utf-8"))
+        if settings.get("features") != list(FEATURES):
+            raise ValueError(f"{folder} was trained by another simultan: train it again")
         weights = load_file(folder / "classifier.safetensors")
         classifier = Classifier(len(weights["inner.bias"]))
         classifier.load_state_dict(weights)

@@ -1,9 +1,10 @@
 """Trains an agent that imitates an oracle, which knows the translation of the whole sentence.
 
-The oracle commits the model's next token where it is the next one of that translation, guesses
-where a guess makes it so, and waits otherwise. Now and then it waits although it need not, so that
-the classifier sees what lies off its way. It plays in portions, each a pure function of its number,
-and what it did is saved after each: a killed run resumes there, and equals an unbroken one.
+The oracle commits the model's next token where the model would also write it with the whole
+sentence in view, guesses where a guess makes it so, and waits otherwise. It plays the first portion
+of the sentences; in the others the classifier decides that was learnt so far, and the oracle says
+what would have been right: so the classifier meets its own mistakes. What happened is saved after
+each portion: a killed run resumes there, and equals an unbroken one.
 """
 
 from __future__ import annotations
@@ -39,16 +40,17 @@ from simultan.streaming.agents.imitation import (
     note,
 )  # fmt: skip
 from simultan.streaming.agents.protocol import READ, WRITE, Agent, Answer, Guess, Seen
+from simultan.streaming.backends.incremental import Incremental
 from simultan.streaming.deciders import AgentsDecide
 from simultan.streaming.row import Choice
 from simultan.streaming.session import Session
 from simultan.streaming.translator import Translator
-from simultan.streaming.translator import play as play_texts
 from simultan.train.loop import termination
 
 __all__ = ["ImitationRecipe", "Oracle", "fit_imitation"]
 
 PORTION = 256  # sentences that are played before what the oracle did is saved
+THRESHOLDS = 0.3, 0.9  # between which those of a student are drawn
 PLAYED = "played.pt"  # what it did, until the classifier has learnt from it
 
 
@@ -127,11 +129,47 @@ _LETTERS = str.maketrans("0123456789", "abcdefghij")  # digits would be taken fo
 _DIGITS = str.maketrans("abcdefghij", "0123456789")
 
 
-class Oracle(Agent):
-    """Decides by the translation of the whole sentence, in memory["truth"]; records what it did."""
+class Whole:
+    """What the model writes next with the whole sentence in view, whatever is written so far."""
 
-    def __init__(self, guesser: Guesser, explore: float, seed: int | Sequence[int]) -> None:
-        self.guesser, self.explore = guesser, explore
+    def __init__(self, model: TranslationModel, rows: int) -> None:
+        self.backend = Incremental(model, rows)
+        self.lengths = [0] * rows  # of the sentences, in tokens
+        self.known: dict[int, int] = {}  # the next token of a row
+
+    def begin(self, row: int, words: Sequence[Word]) -> None:
+        tokens = [*(token for word in words for token in word), EOS]
+        self.backend.reset(row)
+        self.backend.read([row], [tokens], [True])
+        self.lengths[row] = len(tokens)
+        self.known.pop(row, None)
+
+    def next(self, rows: Sequence[int]) -> list[int]:
+        new = [row for row in rows if row not in self.known]
+        if new:
+            scores = self.backend.score(new, [self.lengths[row] for row in new], attention=False)
+            self.known.update(zip(new, scores.best, strict=True))
+        return [self.known[row] for row in rows]
+
+    def write(self, choice: Choice) -> None:
+        self.next([choice.row])
+        self.backend.commit([choice.row], [choice.token])
+        del self.known[choice.row]
+
+
+class Oracle(Agent):
+    """Knows what is right, and records it; does so itself, or lets its student decide."""
+
+    whole: Whole
+
+    def __init__(
+        self,
+        guesser: Guesser,
+        explore: float,
+        seed: int | Sequence[int],
+        student: Classifier | None = None,
+    ) -> None:
+        self.guesser, self.explore, self.student = guesser, explore, student
         self.random = np.random.default_rng(seed)
         self.features: list[Tensor] = []
         self.actions: list[int] = []
@@ -146,11 +184,14 @@ class Oracle(Agent):
 
     def decide(self, seen: Seen) -> Sequence[Answer]:
         view = look(seen, self.guesser)
+        truths = self.whole.next([memory["row"] for memory in seen.memory])
+        chances = [0.0] * len(truths)
+        if self.student is not None:
+            chances = self.student(view.features)[:, COMMIT].exp().tolist()
         answers: list[Answer] = []
         for row, memory in enumerate(seen.memory):
-            truth, at = memory["truth"], memory.get("at", 0)
             token, tried = view.candidates[row], memory.pop("tried", None)
-            right = at < len(truth) and token == truth[at]
+            right = token == truths[row] != EOS
             action = COMMIT
             answer: Answer = WRITE
             if not seen.ended[row]:
@@ -159,15 +200,22 @@ class Oracle(Agent):
                 self.features.append(view.features[row])
                 self.actions.append(COMMIT if right else WAIT)
                 guesses = view.guesses[row]
-                if not right and guesses:
-                    action = int(self.random.choice(sorted(guesses)))
-                    memory["tried"], answer = len(self.actions) - 1, Guess(guesses[action])
-                elif not right or self.random.random() < self.explore:
+                if not self._commits(right, chances[row], memory) or token == EOS:
                     action, answer = WAIT, READ
+                    if not right and guesses:
+                        action = int(self.random.choice(sorted(guesses)))
+                        memory["tried"], answer = len(self.actions) - 1, Guess(guesses[action])
             note(memory, action)
-            memory["at"] = at + (action == COMMIT)
             answers.append(answer)
         return answers
+
+    def _commits(self, right: bool, chance: float, memory: dict[str, Any]) -> bool:
+        """A student commits above a threshold that is drawn for each sentence."""
+        if self.student is None:
+            return right and self.random.random() >= self.explore
+        if "threshold" not in memory:
+            memory["threshold"] = self.random.uniform(*THRESHOLDS)
+        return bool(chance >= memory["threshold"])
 
 
 def fit_imitation(
@@ -202,7 +250,10 @@ def fit_imitation(
         say(f"{out}: continues after {len(state['features']) * PORTION:,} sentences")
     with termination() as terminated:
         for number in range(len(state["features"]), -(-len(fits) // PORTION)):
-            oracle = Oracle(guesser, oracle_part.explore, [recipe.train.seed, number])
+            student = None
+            if number:
+                student, _ = fit(torch.cat(state["features"]), torch.cat(state["actions"]), recipe)
+            oracle = Oracle(guesser, oracle_part.explore, [recipe.train.seed, number], student)
             play(translator, fits[number * PORTION : (number + 1) * PORTION], oracle)
             state["features"].append(torch.stack(oracle.features))
             state["actions"].append(torch.tensor(oracle.actions))
@@ -255,33 +306,36 @@ def read_words(corpus: Corpus, order: NDArray[Any], vocabulary: Vocabulary) -> l
     return found
 
 
+@torch.inference_mode()
 def play(
     translator: Translator, sentences: Sequence[list[Word]], oracle: Oracle
 ) -> list[list[Choice]]:
     """Let the oracle translate sentences side by side: what it wrote, and when."""
-    text = TokenText(translator.codec)
-    spelled = [text.spell(words) for words in sentences]
-    rows = min(32, len(sentences))
-    truths: list[list[int]] = [[] for _ in sentences]
-    whole = Session(translator.model, text, rows=rows, segment=False)
-    for number, event, _ in play_texts(whole, spelled):
-        if isinstance(event, Choice):
-            truths[number].append(event.token)
-    session = Session(translator.model, text, rows=rows, segment=False)
+    model = translator.model
+    assert isinstance(model, TranslationModel)
+    text, rows = TokenText(translator.codec), min(32, len(sentences))
+    oracle.whole = Whole(model, rows)
+    session = Session(model, text, rows=rows, segment=False)
     decider = session.decider
     assert isinstance(decider, AgentsDecide)
     decider.agents = [oracle] * rows
     written: list[list[Choice]] = [[] for _ in sentences]
     waiting = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))  # the longest first
     playing: dict[int, int] = {}  # the sentence of each row
-    session.on_token = lambda choice: written[playing[choice.row]].append(choice)
+
+    def note_token(choice: Choice) -> None:
+        written[playing[choice.row]].append(choice)
+        oracle.whole.write(choice)
+
+    session.on_token = note_token
     while playing or waiting:
         for row in range(rows):
             if row not in playing and waiting:
                 number = playing[row] = waiting.pop()
                 session.reset(row)
-                decider.memory[row]["truth"] = truths[number]
-                session.push(spelled[number], row)
+                decider.memory[row]["row"] = row
+                oracle.whole.begin(row, sentences[number])
+                session.push(text.spell(sentences[number]), row)
                 session.close(row)
         session.advance(sorted(playing))
         playing = {row: n for row, n in playing.items() if not session.rows[row].done}
