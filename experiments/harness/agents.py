@@ -18,15 +18,24 @@ GROUPS = ("agents", "agents-trained", "agents-prefixes")
 RULE = "agents-wait-k"  # what others are compared with
 
 
-def _agent(label: str, name: str, colour: str, marker: str, thin: bool = False) -> Curve:
-    return Curve(label, lambda run: run.name == name, colour, marker, thin=thin)
+def _agent(
+    label: str, name: str, colour: str, marker: str, thin: bool = False, point: str = ""
+) -> Curve:
+    return Curve(label, lambda run: run.name == name, colour, marker, thin=thin, point=point)
+
+
+def _prefixes(label: str, point: str, colour: str, marker: str) -> Curve:
+    """A rule over the model that was fine-tuned on prefix pairs."""
+    name = f"{label}, model trained on prefix pairs"
+    return _agent(name, "agents-prefixes", colour, marker, thin=True, point=point)
 
 
 CURVES = [
     figures.curve("MMA-IL (learned)", "MMA-IL", figures.GREY, "o", ":"),
     figures.curve("wait-k (trained)", "wait-k", figures.GREY, "d", ":"),
     _agent("static read/write", "agents-static", figures.GREY, "P", thin=True),
-    _agent("static, trained on prefix pairs", "agents-prefixes", figures.GREY, "p", thin=True),
+    _prefixes("static", "static", figures.GREY, "p"),
+    _prefixes("wait-k", "wait-k", figures.AMBER, "p"),
     _agent("wait-if-worse", "agents-wait-if-worse", figures.GREY, "<", thin=True),
     _agent("wait-if-diff", "agents-wait-if-diff", figures.GREY, ">", thin=True),
     _agent("AlignAtt", "agents-align-att", figures.BLUE, "o"),

@@ -52,9 +52,11 @@ class Curve:
     marker: str
     line: str = "-"  # empty: points alone
     thin: bool = False
+    point: str = ""  # only points whose names begin so
 
     def rows(self, plan: Plan, results: Results) -> list[Row]:
-        return rows_of([run for run in plan.runs if self.holds(run)], results)
+        rows = rows_of([run for run in plan.runs if self.holds(run)], results)
+        return [row for row in rows if row.point.startswith(self.point)]
 
 
 def curve(label: str, figure: str, colour: str, marker: str, line: str = "-") -> Curve:

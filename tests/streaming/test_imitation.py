@@ -19,6 +19,7 @@ from simultan.train.agents.imitation import (
     AgentPart,
     ImitationRecipe,
     Oracle,
+    OraclePart,
     TokenText,
     fit,
     play,
@@ -179,7 +180,7 @@ def test_the_oracle_writes_the_translation_of_the_whole_sentence(architecture: s
     text = [sentence(6, seed) for seed in range(12)]
     spelled = [[tuple(CODEC.encode_source_word(word)) for word in t.split()] for t in text]
     guesser = Guesser.learn([[*line, END] for line in spelled], CODEC.source_vocabulary, True)
-    oracle = Oracle(guesser, explore=0.3, seed=1)
+    oracle = Oracle(guesser, OraclePart(explore=0.3, patience=99), seed=1)
     written = play(translator, spelled, oracle)
     whole = translator.translate(text)
     for row, translation in zip(written, whole, strict=True):
@@ -191,6 +192,24 @@ def test_the_oracle_writes_the_translation_of_the_whole_sentence(architecture: s
     assert any(early)
     assert len(oracle.features) == len(oracle.actions)
     assert {WAIT, COMMIT} <= set(oracle.actions)
+
+
+def test_an_oracle_loses_its_patience() -> None:
+    translator = Translator(make("offline", "transformer", 2, end=0.9), Config(), CODEC)
+    spelled = [
+        [tuple(CODEC.encode_source_word(w)) for w in sentence(6, s).split()] for s in range(12)
+    ]
+    waited, end = FEATURES.index("waited"), FEATURES.index("end")
+    for patience in (1, 99):
+        oracle = Oracle(NOTHING, OraclePart(explore=0.3, patience=patience), seed=1)
+        play(translator, spelled, oracle)
+        late = [
+            action
+            for features, action in zip(oracle.features, oracle.actions, strict=True)
+            if features[waited] >= 1 and not features[end]
+        ]
+        assert late
+        assert (WAIT in late) == (patience == 99)
 
 
 def test_tokens_are_spelled_without_loss() -> None:

@@ -99,6 +99,6 @@ def test_the_verb(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_recipe_is_read() -> None:
-    assert config.load_as(ImitationRecipe, RECIPES / "imitation.toml").agent.threshold == 0.7
+    assert config.load_as(ImitationRecipe, RECIPES / "imitation.toml").agent.threshold == 0.85
     with pytest.raises(ConfigError, match=r"oracle\.explore = 2\.0"):
         config.load_as(ImitationRecipe, RECIPES / "imitation.toml", ["oracle.explore=2.0"])

@@ -1,10 +1,10 @@
 """Trains an agent that imitates an oracle, which knows the translation of the whole sentence.
 
 The oracle commits the model's next token where the model would also write it with the whole
-sentence in view, guesses where a guess makes it so, and waits otherwise. It plays the first portion
-of the sentences; in the others the classifier decides that was learnt so far, and the oracle says
-what would have been right: so the classifier meets its own mistakes. What happened is saved after
-each portion: a killed run resumes there, and equals an unbroken one.
+sentence in view, guesses where a guess makes it so, and waits otherwise, while it has patience. It
+plays the first portion of the sentences; in the others the classifier decides that was learnt so
+far, and the oracle says what would have been right: so the classifier meets its own mistakes. What
+happened is saved after each portion: a killed run resumes there, and equals an unbroken one.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class AgentPart:
 
     name: Literal["imitation"] = "imitation"
     hidden: Count = 32  # width of the classifier
-    threshold: Share = 0.7  # commit where the classifier is so sure of it
+    threshold: Share = 0.85  # commit where the classifier is so sure of it
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,7 @@ class OraclePart:
     sentences: Count = 2_000  # that the oracle plays
     counted: Count = 200_000  # whose words are counted, to guess others
     explore: Share = 0.2  # how often the oracle waits although it need not
+    patience: Count = 4  # words after which it waits no longer for a better token
 
 
 @dataclass(frozen=True)
@@ -165,11 +166,11 @@ class Oracle(Agent):
     def __init__(
         self,
         guesser: Guesser,
-        explore: float,
+        part: OraclePart,
         seed: int | Sequence[int],
         student: Classifier | None = None,
     ) -> None:
-        self.guesser, self.explore, self.student = guesser, explore, student
+        self.guesser, self.part, self.student = guesser, part, student
         self.random = np.random.default_rng(seed)
         self.features: list[Tensor] = []
         self.actions: list[int] = []
@@ -191,7 +192,8 @@ class Oracle(Agent):
         answers: list[Answer] = []
         for row, memory in enumerate(seen.memory):
             token, tried = view.candidates[row], memory.pop("tried", None)
-            right = token == truths[row] != EOS
+            tired = seen.read[row] - memory["since"] >= self.part.patience
+            right = token != EOS and (tired or token == truths[row])
             action = COMMIT
             answer: Answer = WRITE
             if not seen.ended[row]:
@@ -212,7 +214,7 @@ class Oracle(Agent):
     def _commits(self, right: bool, chance: float, memory: dict[str, Any]) -> bool:
         """A student commits above a threshold that is drawn for each sentence."""
         if self.student is None:
-            return right and self.random.random() >= self.explore
+            return right and self.random.random() >= self.part.explore
         if "threshold" not in memory:
             memory["threshold"] = self.random.uniform(*THRESHOLDS)
         return bool(chance >= memory["threshold"])
@@ -253,7 +255,7 @@ def fit_imitation(
             student = None
             if number:
                 student, _ = fit(torch.cat(state["features"]), torch.cat(state["actions"]), recipe)
-            oracle = Oracle(guesser, oracle_part.explore, [recipe.train.seed, number], student)
+            oracle = Oracle(guesser, oracle_part, [recipe.train.seed, number], student)
             play(translator, fits[number * PORTION : (number + 1) * PORTION], oracle)
             state["features"].append(torch.stack(oracle.features))
             state["actions"].append(torch.tensor(oracle.actions))
