@@ -19,7 +19,7 @@ declare -A changes=(
     [predict-0.03]="reward.lag=0.03 agent.start=2"
     [predict-bonus]="reward.lag=0.08 reward.guess=0.5"
     [predict-0.02]="reward.lag=0.02 reward.guess=0.5 agent.start=2"
-    [imitation]="oracle.sentences=1000"
+    [imitation]="oracle.sentences=512"
 )
 for name in "${@:-${!changes[@]}}"; do
     sets=()
