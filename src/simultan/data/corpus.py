@@ -23,7 +23,8 @@ from simultan.data.codec import Codec
 from simultan.data.filters import Filters
 from simultan.data.index import END, Index, Split, keep, read_split, select
 from simultan.data.overlap import Overlap
-from simultan.data.shards import Pieces, write_side
+from simultan.data.ragged import Ragged
+from simultan.data.shards import smallest, write_side
 from simultan.data.sources import Progress, Skips, TextPair, language_of
 from simultan.data.speech import LONGEST, Speech
 from simultan.data.text import Pipeline, PipelineName, normalise
@@ -192,7 +193,7 @@ def prepare(
             entries = _encode(
                 sides[side], split.side(side), learnt, bpe_dropout, drawn, f"{seed}{side}"
             )
-            tables.append(Pieces.of(entries, len(learnt)))
+            tables.append(Ragged.of(entries, smallest(len(learnt))))
         kept = keep(split, tables, drawn, max_length if name == "train" else None, skips)
         counts = []
         for number, (side, table) in enumerate(zip(sides, tables, strict=True)):

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from simultan.data.filters import Filters
 from simultan.data.formats import read_pairs
-from simultan.data.shards import Pieces, smallest
+from simultan.data.ragged import Ragged
+from simultan.data.shards import smallest
 from simultan.data.sources import Progress, Skips, TextPair
 from simultan.data.speech import Speech, read_documents
 from simultan.data.words import split_words
@@ -86,7 +87,7 @@ def read_split(
 
 
 def keep(
-    split: Split, tables: list[Pieces], samples: int, max_length: int | None, skips: Skips
+    split: Split, tables: list[Ragged], samples: int, max_length: int | None, skips: Skips
 ) -> NDArray[Any]:
     """Which sentences have a token on both sides and no side longer than the limit."""
     places = [(pair, number) for pair, numbers in split.places for number in numbers]

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from simultan.data.codec import Codec
 from simultan.data.vocabulary import PAD, Vocabulary
 
-__all__ = ["Prefixes"]
-
 Ints = NDArray[Any]
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Array", "Ragged"]
-
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -23,9 +21,9 @@ class Ragged:
     lengths: Array  # [N]
 
     @classmethod
-    def of(cls, lists: Sequence[Sequence[int]]) -> Ragged:
+    def of(cls, lists: Sequence[Sequence[int]], kind: type[np.integer[Any]] = np.int32) -> Ragged:
         lengths = np.fromiter(map(len, lists), np.int64, len(lists))
-        flat = np.fromiter(chain.from_iterable(lists), np.int32, int(lengths.sum()))
+        flat = np.fromiter(chain.from_iterable(lists), kind, int(lengths.sum()))
         return cls(flat, lengths)
 
     @classmethod
@@ -60,20 +58,26 @@ class Ragged:
         flat, ends = self.flat.tolist(), self.starts.tolist()
         return [flat[start:stop] for start, stop in pairwise(ends)]
 
-    def _places(self, chosen: Array, width: int) -> tuple[Array, Array]:
-        """Of a table of some lists [n, width]: which cells are tokens, and where they are kept."""
-        columns = np.arange(width)
-        inside = columns < self.lengths[chosen][:, None]
-        return inside, (self.starts[chosen][:, None] + columns)[inside]
+    def places(self, chosen: Array) -> Array:
+        """Where the tokens of some lists stand in `flat`, list after list."""
+        lengths = self.lengths[chosen]
+        shift = self.starts[chosen] - (np.cumsum(lengths) - lengths)
+        return np.repeat(shift, lengths) + np.arange(lengths.sum())
+
+    def gather(self, chosen: Array) -> Array:
+        """The tokens of some lists, list after list."""
+        return self.flat[self.places(chosen)]
+
+    def _cells(self, chosen: Array, width: int) -> Array:
+        """Which cells of a table of some lists [n, width] are tokens."""
+        return np.arange(width) < self.lengths[chosen][:, None]
 
     def padded(self, chosen: Array, width: int, fill: int) -> Array:
-        """Some lists as a table [n, width]."""
-        inside, places = self._places(chosen, width)
-        table = np.full(inside.shape, fill, dtype=np.int64)
-        table[inside] = self.flat[places]
+        """Some lists as a table [n, width], in which the longest has room."""
+        table = np.full((len(chosen), width), fill, dtype=np.int64)
+        table[self._cells(chosen, width)] = self.gather(chosen)
         return table
 
     def put(self, chosen: Array, table: Array) -> None:
         """The same the other way."""
-        inside, places = self._places(chosen, table.shape[1])
-        self.flat[places] = table[inside]
+        self.flat[self.places(chosen)] = table[self._cells(chosen, table.shape[1])]

@@ -7,18 +7,14 @@ a word is complete. The model of SentencePiece is kept as it is, as text, in the
 from __future__ import annotations
 
 import base64
-import json
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from simultan.data.text import MARKER
-from simultan.data.vocabulary import BOS, EOS, PAD, SPECIAL, UNK, Vocabulary
-
-__all__ = ["SentencePieces"]
+from simultan.data.vocabulary import SPECIAL, UNK, Vocabulary
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -27,12 +23,8 @@ class SentencePieces(Vocabulary):
     """Pieces and their ids, of which ids 0 to 3 are ours; `model` cuts words into pieces."""
 
     def __init__(self, pieces: Sequence[str], model: bytes) -> None:
-        self.pieces, self.merges, self.model = list(pieces), None, model
-        if tuple(self.pieces[: len(SPECIAL)]) != SPECIAL:
-            raise ValueError(f"a vocabulary starts with {' '.join(SPECIAL)}")
-        self._ids = {piece: id for id, piece in enumerate(self.pieces)}
-        if len(self._ids) != len(self.pieces):
-            raise ValueError("a vocabulary holds each piece once")
+        super().__init__(pieces)
+        self.model = model
         self._begins = [piece.startswith(MARKER) for piece in self.pieces]
         bytes_of = (_BYTE.fullmatch(piece) for piece in self.pieces)
         self._raw = [
@@ -61,18 +53,13 @@ class SentencePieces(Vocabulary):
     def is_subword(self) -> bool:
         return True
 
-    def save(self, path: str | Path) -> None:
-        table = {
-            "kind": "sentencepiece",
-            "pieces": self.pieces,
-            "model": base64.b64encode(self.model).decode("ascii"),
-        }
-        text = json.dumps(table, ensure_ascii=False, separators=(",", ":"))
-        Path(path).write_text(text + "\n", encoding="utf-8")
+    def _table(self) -> dict[str, object]:
+        model = base64.b64encode(self.model).decode("ascii")
+        return {"kind": "sentencepiece", "pieces": self.pieces, "model": model}
 
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> SentencePieces:
-        """From what save() wrote."""
+        """From what _table() gave."""
         return cls(table["pieces"], base64.b64decode(table["model"], validate=True))
 
     def encode_word(self, word: str) -> list[int]:
@@ -96,15 +83,3 @@ class SentencePieces(Vocabulary):
         raw = b"".join(self._raw[id] for id in ids)
         text = "".join(raw.decode("utf-8", "replace").split())
         return "".join(letter for letter in text if letter.isprintable())
-
-    def _groups(self, ids: Iterable[int]) -> Iterator[list[int]]:
-        group: list[int] = []
-        for id in ids:
-            if id in (PAD, BOS, EOS):
-                continue
-            if group and self._begins[id]:
-                yield group
-                group = []
-            group.append(id)
-        if group:
-            yield group

@@ -17,27 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simultan.data.ragged import Ragged
 from simultan.data.vocabulary import PAD
 
 Ints = NDArray[Any]
 _CHUNK = 1 << 20  # words handled at a time: bounds memory, stays in cache
-
-
-class Pieces:
-    """Ragged table: entry n is flat[starts[n]:starts[n + 1]]."""
-
-    def __init__(self, flat: Ints, starts: Ints) -> None:
-        self.flat, self.starts = flat, starts
-        self.lengths = np.diff(starts).astype(np.int32)
-
-    @classmethod
-    def of(cls, entries: list[list[int]], size: int) -> Pieces:
-        starts = np.zeros(len(entries) + 1, np.int64)
-        np.cumsum([len(entry) for entry in entries], out=starts[1:])
-        flat = np.fromiter(
-            (id for entry in entries for id in entry), smallest(size), count=int(starts[-1])
-        )
-        return cls(flat, starts)
 
 
 def smallest(size: int) -> type[np.uint16] | type[np.uint32]:
@@ -45,20 +29,8 @@ def smallest(size: int) -> type[np.uint16] | type[np.uint32]:
     return np.uint16 if size <= 1 << 16 else np.uint32
 
 
-def gather(table: Pieces, entries: Ints) -> Ints:
-    """The concatenation of these entries of the table."""
-    lengths = table.lengths[entries]
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    shift = table.starts[:-1][entries] - (ends - lengths)
-    return table.flat[np.repeat(shift, lengths) + np.arange(total)]
-
-
-def _pad(flat: Ints, lengths: Ints, width: int) -> Ints:
-    """Rows of these lengths, filled from flat, padded to width."""
-    rows = np.full((len(lengths), width), PAD, np.int64)
-    rows[np.arange(width) < lengths[:, None]] = flat
-    return rows
+def _ragged(flat: Ints, starts: Ints) -> Ragged:
+    return Ragged(flat, np.diff(starts).astype(np.int32))
 
 
 class TokenSide:
@@ -67,7 +39,7 @@ class TokenSide:
     varies = False  # lengths are the same in every epoch
 
     def __init__(self, tokens: Ints, offsets: Ints) -> None:
-        self._table = Pieces(tokens, offsets)
+        self._table = _ragged(tokens, offsets)
 
     def __len__(self) -> int:
         return len(self._table.lengths)
@@ -76,7 +48,7 @@ class TokenSide:
         return self._table.lengths.astype(np.int64)
 
     def rows(self, indices: Ints, width: int, epoch: int = 0) -> Ints:
-        return _pad(gather(self._table, indices), self._table.lengths[indices], width)
+        return self._table.padded(indices, width, PAD)
 
 
 class WordSide:
@@ -84,8 +56,8 @@ class WordSide:
 
     varies = True
 
-    def __init__(self, words: Ints, offsets: Ints, pieces: Pieces, samples: int, seed: int) -> None:
-        self._table, self._pieces = Pieces(words, offsets), pieces
+    def __init__(self, words: Ints, offsets: Ints, pieces: Ragged, samples: int, seed: int) -> None:
+        self._table, self._pieces = _ragged(words, offsets), pieces
         self._samples, self._seed = samples, seed
 
     def __len__(self) -> int:
@@ -106,13 +78,11 @@ class WordSide:
         return result
 
     def rows(self, indices: Ints, width: int, epoch: int = 0) -> Ints:
-        words = gather(self._table, indices)
-        counts = self._table.lengths[indices]
-        ends = np.cumsum(counts)
-        shift = self._table.starts[:-1][indices] - (ends - counts)
-        entries = self._entries(words, np.repeat(shift, counts) + np.arange(len(words)), epoch)
-        lengths = np.add.reduceat(self._pieces.lengths[entries], ends - counts)
-        return _pad(gather(self._pieces, entries), lengths, width)
+        places, counts = self._table.places(indices), self._table.lengths[indices]
+        entries = self._entries(self._table.flat[places], places, epoch)
+        lengths = np.add.reduceat(self._pieces.lengths[entries], np.cumsum(counts) - counts)
+        drawn = Ragged(self._pieces.gather(entries), lengths)
+        return drawn.padded(np.arange(len(drawn)), width, PAD)
 
     def _entries(self, words: Ints, positions: Ints, epoch: int) -> Ints:
         salt = np.uint64((self._seed * 0x9E3779B97F4A7C15 + epoch * 0xD1B54A32D192ED03) % (1 << 64))
@@ -125,7 +95,7 @@ class WordSide:
 
 
 def write_side(
-    prefix: Path, words: Ints, offsets: Ints, pieces: Pieces, samples: int, seed: int
+    prefix: Path, words: Ints, offsets: Ints, pieces: Ragged, samples: int, seed: int
 ) -> int:
     """Write one side; with one sample as tokens, otherwise as words. Returns the tokens."""
     if samples > 1:
@@ -144,7 +114,7 @@ def write_side(
     )
     for first in range(0, len(words), _CHUNK):
         last = min(first + _CHUNK, len(words))
-        tokens[ends[first] : ends[last]] = gather(pieces, words[first:last])
+        tokens[ends[first] : ends[last]] = pieces.gather(words[first:last])
     tokens.flush()
     _save(prefix, "offsets", starts)
     return int(ends[-1])
@@ -156,7 +126,7 @@ def open_side(prefix: Path) -> TokenSide | WordSide:
     if Path(f"{prefix}.tokens.npy").exists():
         return TokenSide(_load(prefix, "tokens"), offsets)
     samples, seed = (int(n) for n in _load(prefix, "sampling"))
-    pieces = Pieces(np.array(_load(prefix, "pieces")), np.array(_load(prefix, "starts"), np.int64))
+    pieces = _ragged(np.array(_load(prefix, "pieces")), _load(prefix, "starts").astype(np.int64))
     return WordSide(_load(prefix, "words"), offsets, pieces, samples, seed)
 
 

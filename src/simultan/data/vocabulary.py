@@ -136,12 +136,13 @@ class Vocabulary:
 
     def save(self, path: str | Path) -> None:
         """One JSON file; equal vocabularies give equal bytes."""
-        table: dict[str, object] = {"kind": "bpe" if self.is_subword else "words"}
-        table["pieces"] = self.pieces
-        if self.merges is not None:
-            table["merges"] = [list(pair) for pair in self.merges]
-        text = json.dumps(table, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(self._table(), ensure_ascii=False, separators=(",", ":"))
         Path(path).write_text(text + "\n", encoding="utf-8")
+
+    def _table(self) -> dict[str, object]:
+        if self.merges is None:
+            return {"kind": "words", "pieces": self.pieces}
+        return {"kind": "bpe", "pieces": self.pieces, "merges": self.merges}
 
     @classmethod
     def load(cls, path: str | Path) -> Vocabulary:
@@ -235,8 +236,11 @@ class Vocabulary:
         for id in ids:
             if id in (PAD, BOS, EOS):
                 continue
+            if group and self.begins_word(id):
+                yield group
+                group = []
             group.append(id)
-            if self._ends[id]:
+            if self.ends_word(id):
                 yield group
                 group = []
         if group:
