@@ -7,7 +7,7 @@ from pathlib import Path
 
 from experiments.harness.plan import CorpusPlan
 from simultan.data.corpus import prepare
-from simultan.data.named import gather_pairs
+from simultan.data.named import Texts, gather_pairs
 
 __all__ = ["prepared_folder"]
 
@@ -26,8 +26,7 @@ def prepared_folder(
     if not corpus.named:
         raise FileNotFoundError(f"no prepared folder {corpus.folder}: name its parent with --data")
     say(f"preparing {corpus.folder} of {corpus.named}")
-    folders = [] if data is None else [data]
-    nothing = (None, None)
-    parts = gather_pairs(corpus.named, folders, (), (), nothing, nothing, ())
+    folders = () if data is None else (data,)
+    parts = gather_pairs(corpus.named, Texts(folders=folders))
     prepare(own, *parts, **corpus.prepare)
     return own.resolve()

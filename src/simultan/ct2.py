@@ -9,7 +9,6 @@ a bias gets no positions, so a layer that changes nothing stands before the othe
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from simultan.checkpoint import Stored
 from simultan.config import Config
 from simultan.data.codec import Codec
 from simultan.model import Transformer
-from simultan.model.transformer import DecoderLayer, Embedding, Residual
+from simultan.model.transformer import DecoderLayer, Embedding
 
 NEVER = -30_000.0  # added to an energy: nothing is left of it, and float16 can hold it
 BUCKETS, DISTANCE = 4, 2  # of distances: the same place, the past; two for the future
@@ -103,20 +102,20 @@ def _specify(network: Transformer, config: Config, codec: Codec) -> Any:
         *zip(encoder.layer[idle:], network.encoder_layers, strict=True),
         *zip(decoder.layer, network.decoder_layers, strict=True),
     ]:
-        _fill_norm(theirs.self_attention, ours.attention_residual)
+        _fill_norm(theirs.self_attention, ours.attention_residual.norm)
         _fill(theirs.self_attention.linear[0], ours.attention.qkv)
         _fill(theirs.self_attention.linear[1], ours.attention.output)
         if isinstance(ours, DecoderLayer):
-            _fill_norm(theirs.attention, ours.cross_residual)
+            _fill_norm(theirs.attention, ours.cross_residual.norm)
             _fill(theirs.attention.linear[0], ours.cross.query)
             _fill(theirs.attention.linear[1], ours.cross.key, ours.cross.value)
             _fill(theirs.attention.linear[2], ours.cross.output)
-        _fill_norm(theirs.ffn, ours.ffn_residual)
+        _fill_norm(theirs.ffn, ours.ffn_residual.norm)
         _fill(theirs.ffn.linear_0, ours.ffn.inner)
         _fill(theirs.ffn.linear_1, ours.ffn.outer)
     if model.norm == "pre":
         for theirs, norm in ((encoder, network.encoder_norm), (decoder, network.decoder_norm)):
-            theirs.layer_norm.gamma, theirs.layer_norm.beta = _arrays(norm)
+            _fill_norm(theirs, norm)
     _fill_embedding(encoder, encoder.embeddings[0], network.source_embedding)
     _fill_embedding(decoder, decoder.embeddings, network.target_embedding)
     _fill(decoder.projection, network.output)
@@ -130,10 +129,6 @@ def _array(tensor: Tensor) -> Any:
     return tensor.detach().float().numpy()
 
 
-def _arrays(norm: nn.Module) -> Iterator[Any]:
-    return (_array(parameter) for parameter in norm.parameters())
-
-
 def _fill(linear: Any, *modules: nn.Linear) -> None:
     weights = [_array(module.weight) for module in modules]
     linear.weight = np.concatenate(weights)
@@ -141,8 +136,8 @@ def _fill(linear: Any, *modules: nn.Linear) -> None:
         linear.bias = np.concatenate([_array(module.bias) for module in modules])
 
 
-def _fill_norm(sublayer: Any, residual: Residual) -> None:
-    sublayer.layer_norm.gamma, sublayer.layer_norm.beta = _arrays(residual.norm)
+def _fill_norm(sublayer: Any, norm: nn.Module) -> None:
+    sublayer.layer_norm.gamma, sublayer.layer_norm.beta = map(_array, norm.parameters())
 
 
 def _fill_embedding(side: Any, table: Any, ours: Embedding) -> None:

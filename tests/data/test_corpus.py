@@ -12,7 +12,7 @@ from simultan.data import named as named_corpora
 from simultan.data.codec import Codec
 from simultan.data.corpus import prepare
 from simultan.data.formats import read_pairs
-from simultan.data.named import NamedCorpus, gather_pairs, locate
+from simultan.data.named import NamedCorpus, Texts, gather_pairs, locate
 from simultan.data.shards import Corpus
 from simultan.data.sources import Skips, TextPair, language_of, read_lines
 from simultan.data.vocabulary import EOS, UNK
@@ -245,19 +245,19 @@ def test_locate_gathers_training_text_of_several_folders(tmp_path):
 
 def test_gather_pairs(tmp_path):
     train = pair(tmp_path)
-    files = [train.source], [train.target]
-    none = None, None
-    got = gather_pairs("", (), *files, (train.source, train.target), none, [3.0])
+    files = {"source": (train.source,), "target": (train.target,)}
+    valid = {"valid_source": train.source, "valid_target": train.target}
+    got = gather_pairs("", Texts(**files, **valid, weight=(3.0,)))
     assert got[0] == [TextPair(train.source, train.target, 3.0)]
     assert got[2] is None
-    for arguments, message in (
-        (("", (), files[0], [], none, none, ()), "each text needs both sides"),
-        (("", (), *files, (train.source, None), none, ()), "--valid-source and --valid-target"),
-        (("", (), *files, none, none, [1.0, 2.0]), "2 --weight for 1 training texts"),
-        (("", [tmp_path], *files, none, none, ()), "--from needs a named corpus"),
+    for changes, message in (
+        ({"target": ()}, "each text needs both sides"),
+        ({"valid_source": train.source}, "--valid-source and --valid-target"),
+        ({"weight": (1.0, 2.0)}, "2 --weight for 1 training texts"),
+        ({"folders": (tmp_path,)}, "--from needs a named corpus"),
     ):
         with pytest.raises(ValueError, match=message):
-            gather_pairs(*arguments)
+            gather_pairs("", Texts(**(files | changes)))
 
 
 def test_download_from_files_and_archives(tmp_path, monkeypatch):
@@ -285,15 +285,15 @@ def test_download_from_files_and_archives(tmp_path, monkeypatch):
     )
     monkeypatch.setitem(named_corpora.CORPORA, "mine", named)
     cache = tmp_path / "cache"
-    train, valid, _ = gather_pairs("mine", (), (), (), (None, None), (None, None), (), cache)
+    train, valid, _ = gather_pairs("mine", Texts(), cache)
     assert [p.source.name for p in train] == ["corpus.en-de.en"]
     assert valid is not None
     assert len(list(read_pairs(train[0], Skips()))) == 5
     assert not list(cache.rglob("*fr*")) + list(cache.rglob("*.part")) + list(cache.rglob("y"))
     (home / "tst1.en").unlink()
-    gather_pairs("mine", (), (), (), (None, None), (None, None), (), cache)  # nothing to fetch
+    gather_pairs("mine", Texts(), cache)  # nothing to fetch
     with pytest.raises(OSError, match=r"cannot be downloaded.*say --from FOLDER"):
-        gather_pairs("mine", (), (), (), (None, None), (None, None), (), tmp_path / "fresh")
+        gather_pairs("mine", Texts(), tmp_path / "fresh")
 
 
 def test_a_few_undecodable_pairs_are_left_out(tmp_path):

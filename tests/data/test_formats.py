@@ -14,7 +14,7 @@ import pytest
 from simultan.data.corpus import prepare
 from simultan.data.filters import Filters
 from simultan.data.formats import expand_folders, holds_pairs, match_sides, read_pairs
-from simultan.data.named import gather_pairs
+from simultan.data.named import Texts, gather_pairs
 from simultan.data.sources import Skips, TextPair
 
 PAIRS = [(1, "ein Haus", "a house"), (2, "zwei Hunde", "two dogs")]
@@ -141,10 +141,8 @@ def test_standard_input():
 def test_prepare_reads_both_forms(tmp_path):
     (tmp_path / "a.tsv").write_text("ein Haus\ta house\n" * 3, "utf-8")
     (tmp_path / "v.jsonl").write_text('{"source": "ein Haus", "target": "a house"}\n', "utf-8")
-    none = (None, None)
-    train, valid, test = gather_pairs(
-        "", (), [tmp_path / "a.tsv"], (), (tmp_path / "v.jsonl", None), none, ()
-    )
+    texts = Texts(source=(tmp_path / "a.tsv",), valid_source=tmp_path / "v.jsonl")
+    train, valid, test = gather_pairs("", texts)
     done = prepare(tmp_path / "out", train, valid, test, vocabulary=300)
     assert done.pairs == {"train": 3, "valid": 1}
     assert (tmp_path / "out" / "valid.target.txt").read_text() == "a house\n"

@@ -15,7 +15,7 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
 from simultan.client.stream import ServerError, Stream
-from simultan.server.protocol import End, Finished, Read, Write
+from simultan.server.protocol import End, Finished, Numbered, Read, Write
 
 if TYPE_CHECKING:
     from simultan.streaming.decoding import Decoding
@@ -30,8 +30,6 @@ __all__ = [
     "iterate",
     "translate",
 ]
-
-Message = Read | Write | End | Finished
 
 
 async def translate(
@@ -58,7 +56,7 @@ async def _each(words: Iterable[str]) -> AsyncIterator[str]:
         await asyncio.sleep(0)
 
 
-async def _exchange(stream: Stream, texts: AsyncIterable[str]) -> AsyncGenerator[Message]:
+async def _exchange(stream: Stream, texts: AsyncIterable[str]) -> AsyncGenerator[Numbered]:
     """Send texts while they come; yield what the server says meanwhile."""
 
     async def feed() -> None:
@@ -86,12 +84,12 @@ def iterate(
     decoding: Decoding | str | None = None,
     token: str | None = None,
     timeout: float = 60.0,
-) -> Iterator[str | Message]:
+) -> Iterator[str | Numbered]:
     """For programs without an event loop: words as they are sent, messages as they come.
 
     `words` may block; it is read in a thread of its own.
     """
-    out: queue.SimpleQueue[str | Message | Exception | None] = queue.SimpleQueue()
+    out: queue.SimpleQueue[str | Numbered | Exception | None] = queue.SimpleQueue()
 
     async def read() -> AsyncIterator[str]:
         loop, texts = asyncio.get_running_loop(), asyncio.Queue[str | Exception | None](100)

@@ -22,6 +22,7 @@ from simultan.server.protocol import (
     Finished,
     GoingAway,
     Limits,
+    Numbered,
     Ping,
     ProtocolError,
     Read,
@@ -80,7 +81,7 @@ class Stream:
         self._words = self._heard = 0
         self._lengths: deque[int] = deque()  # characters of the words that were not heard yet
         self._seen = self._taken = self._told = 0  # came in; given to our user; acknowledged
-        self._inbox: deque[Read | Write | End | Finished] = deque()
+        self._inbox: deque[Numbered] = deque()
         self._changed = asyncio.Condition()
         self._wake = asyncio.Event()  # of the sender
         self._failure: Exception | None = None
@@ -143,7 +144,7 @@ class Stream:
         """The source is over."""
         self._add(Finish)
 
-    async def __aiter__(self) -> AsyncIterator[Read | Write | End | Finished]:
+    async def __aiter__(self) -> AsyncIterator[Numbered]:
         while True:
             async with self._changed:
                 await self._changed.wait_for(lambda: self._inbox or self._failure)
@@ -289,7 +290,7 @@ class Stream:
                     if message is not None:
                         self._drop(message.ack or 0)
 
-    async def _note(self, message: Read | Write | End | Finished) -> None:
+    async def _note(self, message: Numbered) -> None:
         if message.seq <= self._seen:
             return
         self._seen = message.seq

@@ -12,10 +12,12 @@ import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated, TypeVar
 
 from simultan.data.formats import holds_pairs, match_sides
 from simultan.data.sources import Progress, TextPair
 
+Given = TypeVar("Given")
 _SUFFIXES = ("", ".xz", ".gz")
 
 
@@ -31,6 +33,48 @@ class NamedCorpus:
     lines: dict[str, Sequence[int]]  # by part, or by a training file's name
     urls: Sequence[str]  # files, or archives that hold them
     sets: dict[str, str] = field(default_factory=dict)  # file name -> test set of sacrebleu
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The files that a user names."""
+
+    folders: Annotated[
+        tuple[Path, ...],
+        "Take the files of the named corpus from this folder; can be repeated. By default, they"
+        " are downloaded.",
+        "--from",
+        "<FOLDER>",
+    ] = ()
+    source: Annotated[
+        tuple[Path, ...],
+        "Read training text: a file or a folder, plain, .gz or .xz. A .tsv, a .jsonl and -"
+        " (standard input) hold both sides. Can be repeated.",
+    ] = ()
+    target: Annotated[tuple[Path, ...], "Read its translation, line by line; can be repeated."] = ()
+    weight: Annotated[
+        tuple[float, ...],
+        "See the pairs of a text this often in an epoch; give one for each text. 1 by default.",
+        "<WEIGHT>",
+    ] = ()
+    documents: Annotated[
+        tuple[str, ...],
+        "Read from a file to which document each line belongs; give one for each text, - for none.",
+        "<FILE>",
+    ] = ()
+    document_columns: Annotated[
+        int, "Name a document by the first columns of that file; 0 takes all."
+    ] = 0
+    tag: Annotated[
+        tuple[str, ...],
+        "Put this word before every source of a text, such as back-translated ones; give one for"
+        " each text, - for none.",
+        "<WORD>",
+    ] = ()
+    valid_source: Annotated[Path | None, "Read validation text."] = None
+    valid_target: Annotated[Path | None, "Read its translation."] = None
+    test_source: Annotated[Path | None, "Read test text."] = None
+    test_target: Annotated[Path | None, "Read its translation."] = None
 
 
 CORPORA = {
@@ -78,68 +122,60 @@ def locate(
 
 
 def gather_pairs(
-    name: str,
-    folders: Sequence[Path],
-    sources: Sequence[Path],
-    targets: Sequence[Path],
-    valid: tuple[Path | None, Path | None],
-    test: tuple[Path | None, Path | None],
-    weights: Sequence[float],
-    cache: Path | None = None,
-    progress: Progress | None = None,
-    documents: Sequence[str] = (),
-    document_columns: int = 0,
-    tags: Sequence[str] = (),
+    name: str, texts: Texts, cache: Path | None = None, progress: Progress | None = None
 ) -> tuple[list[TextPair], TextPair | None, TextPair | None]:
     """The text that a user has named: a named corpus (from folders, or downloaded), files, or both.
 
     Files add to a named corpus's training text; its valid and test sets give way to files.
-    `documents` has a file and `tags` a word for each training text, or "-" where there is none.
     """
-    given = match_sides(sources, targets)
+    given, folders = match_sides(texts.source, texts.target), texts.folders
     held: list[TextPair | None] = [None, None]
     train: list[TextPair] = []
     if name:
         named(name)
         if not folders:
-            folders = [(cache or Path.home() / ".cache" / "simultan") / name]
+            folders = ((cache or Path.home() / ".cache" / "simultan") / name,)
             download(name, folders[0], progress)
         train, *held = locate(name, folders)
     elif folders:
         raise ValueError(f"--from needs a named corpus: {', '.join(CORPORA)}")
     train += given
-    for number, (part, (source, target)) in enumerate((("valid", valid), ("test", test))):
+    for number, part in enumerate(("valid", "test")):
+        source, target = getattr(texts, f"{part}_source"), getattr(texts, f"{part}_target")
         if source is not None and (target is not None or holds_pairs(source)):
             held[number] = TextPair(source, target or source)
         elif source is not None or target is not None:
             raise ValueError(f"--{part}-source and --{part}-target go together")
-    if weights:
-        if len(weights) != len(train):
-            texts = ", ".join(pair.source.name for pair in train)
-            raise ValueError(f"{len(weights)} --weight for {len(train)} training texts: {texts}")
-        train = [replace(pair, weight=w) for pair, w in zip(train, weights, strict=True)]
-    if documents:
-        if len(documents) != len(train):
-            raise ValueError(
-                f"{len(documents)} --documents for {len(train)} training texts: one for each,"
-                " - for a text without"
-            )
-        files = [None if name == "-" else Path(name) for name in documents]
-        train = [
-            replace(pair, documents=file, document_columns=document_columns)
-            for pair, file in zip(train, files, strict=True)
-        ]
-    if tags:
-        if len(tags) != len(train):
-            raise ValueError(
-                f"{len(tags)} --tag for {len(train)} training texts: one for each, - for a text"
-                " without"
-            )
-        if odd := next((tag for tag in tags if len(tag.split()) != 1), None):
-            raise ValueError(f"--tag {odd!r}: a tag is one word")
-        words = ["" if tag == "-" else tag for tag in tags]
-        train = [replace(pair, tag=tag) for pair, tag in zip(train, words, strict=True)]
+    names = ", ".join(pair.source.name for pair in train)
+    weights = _one_each("--weight", texts.weight, 1.0, len(train), names)
+    documents = _one_each("--documents", texts.documents, "-", len(train))
+    tags = _one_each("--tag", texts.tag, "-", len(train))
+    if odd := next((tag for tag in tags if len(tag.split()) != 1), None):
+        raise ValueError(f"--tag {odd!r}: a tag is one word")
+    train = [
+        replace(
+            pair,
+            weight=weight,
+            documents=None if file == "-" else Path(file),
+            document_columns=texts.document_columns,
+            tag="" if tag == "-" else tag,
+        )
+        for pair, weight, file, tag in zip(train, weights, documents, tags, strict=True)
+    ]
     return train, held[0], held[1]
+
+
+def _one_each(
+    option: str,
+    given: Sequence[Given],
+    default: Given,
+    count: int,
+    hint: str = "one for each, - for a text without",
+) -> Sequence[Given]:
+    """What was given for each of so many training texts."""
+    if given and len(given) != count:
+        raise ValueError(f"{len(given)} {option} for {count} training texts: {hint}")
+    return given or [default] * count
 
 
 def _stem(path: Path, language: str) -> str:

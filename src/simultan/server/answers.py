@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
@@ -99,10 +98,9 @@ async def answer(request: Request, job: TextJob, pair: str) -> Response:
         return working.result()
     finally:
         job.close()
-        for task in (working, leaving):
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        working.cancel()
+        leaving.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
 
 
 async def _wait_until_gone(request: Request) -> None:
@@ -114,22 +112,17 @@ async def _collect(job: TextJob, pair: str) -> Response:
     lines: list[list[str]] = [[]]
     writes: list[dict[str, Any]] = []
     stats: dict[str, Any] = {}
-    try:
-        async for message in job:
-            match message:
-                case Write():
-                    lines[-1] += message.text.split()
-                    writes.append(
-                        {name: getattr(message, name) for name in WriteModel.model_fields}
-                    )
-                case End():
-                    lines.append([])
-                case Finished(found):
-                    stats = vars(found)
-                case Read():
-                    pass
-    except ProtocolError as error:
-        return refuse(error)
+    async for message in job:
+        match message:
+            case Write():
+                lines[-1] += message.text.split()
+                writes.append({name: getattr(message, name) for name in WriteModel.model_fields})
+            case End():
+                lines.append([])
+            case Finished(found):
+                stats = vars(found)
+            case Read():
+                pass
     language = pair.partition("-")[2]
     text = "\n".join(join_words(line, language) for line in lines if line)
     return JSONResponse({"pair": pair, "text": text, "writes": writes, "stats": stats})

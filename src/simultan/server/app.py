@@ -66,6 +66,11 @@ def create_app(translator: Translator, settings: Settings | None = None) -> Fast
     _add_pages(app, live)
     _add_api(app, live)
 
+    @app.exception_handler(ProtocolError)
+    async def refuse(_: Request, error: ProtocolError) -> Response:
+        live.metrics.errors.labels(error.code).inc()
+        return answers.refuse(error)
+
     @app.websocket("/ws")
     async def websocket(socket: WebSocket) -> None:
         await serve(socket, live)
@@ -93,10 +98,7 @@ def _add_pages(app: FastAPI, live: Live) -> None:
 
     async def metrics(request: Request) -> Response:
         """If the server has tokens: for one with the right `metrics`."""
-        try:
-            await live.access.check("metrics", request.headers, None, _address(request))
-        except ProtocolError as error:
-            return answers.refuse(error)
+        await live.access.check("metrics", request.headers, None, _address(request))
         return Response(live.metrics.text(), media_type="text/plain; version=0.0.4")
 
     for path, route, summary in (
@@ -132,14 +134,11 @@ def _add_api(app: FastAPI, live: Live) -> None:
     )
     async def translate(request: Request, accept: Annotated[str, Header()] = "") -> Response:
         """With `Accept: text/event-stream`, the messages of docs/protocol.md while they come."""
-        try:
-            live.access.check_origin(request.headers)
-            await live.access.check("translate", request.headers, None, _address(request))
-            text = await answers.read_text(request, settings.max_message, settings.start_seconds)
-            decoding = live.choose_for(text)
-            job = TextJob(live, live.split(text.text), decoding, _address(request))
-        except ProtocolError as error:
-            return refuse(error)
+        live.access.check_origin(request.headers)
+        await live.access.check("translate", request.headers, None, _address(request))
+        text = await answers.read_text(request, settings.max_message, settings.start_seconds)
+        decoding = live.choose_for(text)
+        job = TextJob(live, live.split(text.text), decoding, _address(request))
         if "text/event-stream" in accept:
             return Events(answers.tell(job), job.close)
         return await answers.answer(request, job, live.pair)
@@ -161,21 +160,14 @@ def _add_api(app: FastAPI, live: Live) -> None:
     ) -> Response:
         """Server-sent events: docs/protocol.md. Empty until the channel starts, then live."""
         address = _address(request)
-        try:
-            live.access.check_origin(request.headers)
-            check_channel(channel)
-            await live.access.check("follow", request.headers, token, address, channel)
-            number = last_event_id[:16]
-            last = int(number) if number.isascii() and number.isdigit() else None
-            follower = live.channels.follow(channel, last, address)
-        except ProtocolError as error:
-            return refuse(error)
+        live.access.check_origin(request.headers)
+        check_channel(channel)
+        await live.access.check("follow", request.headers, token, address, channel)
+        number = last_event_id[:16]
+        last = int(number) if number.isascii() and number.isdigit() else None
+        follower = live.channels.follow(channel, last, address)
         leave = partial(live.channels.leave, channel, follower)
         return Events(aiter(follower), leave, lambda: follower.over is not None)
-
-    def refuse(error: ProtocolError) -> Response:
-        live.metrics.errors.labels(error.code).inc()
-        return answers.refuse(error)
 
 
 def _address(request: Request) -> str:

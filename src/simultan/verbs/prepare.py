@@ -12,7 +12,7 @@ from rich.table import Table
 
 from simultan.data import corpus as corpora
 from simultan.data.codec import Codec
-from simultan.data.named import gather_pairs
+from simultan.data.named import Texts, gather_pairs
 from simultan.starter import next_commands
 
 if TYPE_CHECKING:
@@ -23,44 +23,7 @@ def prepare(
     corpus: Annotated[str, "Named corpus: iwslt15-en-vi or wmt15-de-en."] = "",
     *,
     out: Annotated[Path, "Write this folder.", "<FOLDER>"],
-    folders: Annotated[
-        tuple[Path, ...],
-        "Take the files of the named corpus from this folder; can be repeated. By default, they"
-        " are downloaded.",
-        "--from",
-        "<FOLDER>",
-    ] = (),
-    source: Annotated[
-        tuple[Path, ...],
-        "Read training text: a file or a folder, plain, .gz or .xz. A .tsv, a .jsonl and -"
-        " (standard input) hold both sides. Can be repeated.",
-    ] = (),
-    target: Annotated[
-        tuple[Path, ...], "Read its translation, line by line; can be repeated."
-    ] = (),
-    weight: Annotated[
-        tuple[float, ...],
-        "See the pairs of a text this often in an epoch; give one for each text. 1 by default.",
-        "<WEIGHT>",
-    ] = (),
-    documents: Annotated[
-        tuple[str, ...],
-        "Read from a file to which document each line belongs; give one for each text, - for none.",
-        "<FILE>",
-    ] = (),
-    document_columns: Annotated[
-        int, "Name a document by the first columns of that file; 0 takes all."
-    ] = 0,
-    tag: Annotated[
-        tuple[str, ...],
-        "Put this word before every source of a text, such as back-translated ones; give one for"
-        " each text, - for none.",
-        "<WORD>",
-    ] = (),
-    valid_source: Annotated[Path | None, "Read validation text."] = None,
-    valid_target: Annotated[Path | None, "Read its translation."] = None,
-    test_source: Annotated[Path | None, "Read test text."] = None,
-    test_target: Annotated[Path | None, "Read its translation."] = None,
+    texts: Texts = Texts(),
     like: Annotated[
         Path | None, "Take the vocabularies of this model or prepared folder.", "<FOLDER>"
     ] = None,
@@ -84,11 +47,7 @@ def prepare(
         def show(what: str, done: float) -> None:
             bar.update(task, description=what, completed=done, total=1.0 if done else None)
 
-        valid, test = (valid_source, valid_target), (test_source, test_target)
-        parts = gather_pairs(
-            corpus, folders, source, target, valid, test, weight, cache, show,
-            documents, document_columns, tag,
-        )  # fmt: skip
+        parts = gather_pairs(corpus, texts, cache, show)
         codec = None if like is None else Codec.load(like)
         prepared = corpora.prepare(out, *parts, codec=codec, progress=show, **options)
     _show(prepared)
