@@ -16,7 +16,6 @@ import numpy as np
 from torch import Tensor, nn
 
 from simultan import checkpoint
-from simultan import model as models
 from simultan.checkpoint import Stored
 from simultan.config import Config
 from simultan.data.codec import Codec
@@ -30,13 +29,10 @@ IDLE = 8  # width inside the layer that changes nothing
 
 def export(folder: Path, out: Path, stored: Stored) -> int:
     """Write a model as CTranslate2 has them, with our vocabularies beside it; returns its bytes."""
-    config, codec = checkpoint.load_config(folder), Codec.load(folder)
-    _check(config, folder)
+    _check(checkpoint.load_config(folder), folder)
     if out.exists():
         raise FileExistsError(f"{out}: already there; remove it or choose another name")
-    sizes = len(codec.source_vocabulary), len(codec.target_vocabulary)
-    network = models.build(config, *sizes)
-    checkpoint.restore(network, checkpoint.load_weights(folder), str(folder))
+    network, config, codec = checkpoint.load_model(folder)
     assert isinstance(network, Transformer)
     spec = _specify(network, config, codec)
     spec.optimize(quantization=None if stored == "float32" else stored)

@@ -78,12 +78,6 @@ class _Side:
         self.pieces = [*SPECIAL, *(piece for _, piece in rest)]
         self.theirs = [*special, *(id for id, _ in rest)]
 
-    def find(self, language: str) -> int | None:
-        """Our id of a language's token."""
-        forms = (language, f"__{language}__", f">>{language}<<")
-        names = [name for name in forms if name in self.pieces and _LANGUAGE.fullmatch(name)]
-        return self.pieces.index(names[0]) if names else None
-
 
 def _prefixes(
     sides: Sequence[_Side], source: str, target: str, kind: str
@@ -98,14 +92,16 @@ def _prefixes(
 
 
 def _language(side: _Side, language: str, option: str) -> int:
-    found = side.find(language) if language else None
-    if found is None:
+    """Our id of a language's token."""
+    forms = (language, f"__{language}__", f">>{language}<<")
+    names = [name for name in forms if name in side.pieces and _LANGUAGE.fullmatch(name)]
+    if not names:
         marks = filter(_LANGUAGE.fullmatch, side.pieces)
         some = ", ".join(piece.strip("_<>") for piece, _ in zip(marks, range(8), strict=False))
         raise ValueError(
             f"{option} {language}: a model of many languages; name one of its own, such as {some}"
         )
-    return found
+    return side.pieces.index(names[0])
 
 
 def _config(

@@ -170,7 +170,7 @@ def prepare(
     }
     if codec is None:
         report("learning vocabularies", 0.0)
-        counted = [_weighted(splits["train"], side, sides[side], train) for side in sides]
+        counted = [_weighted(splits["train"], side, sides[side]) for side in sides]
         size = vocabulary or _SIZES.get(pipeline)
         if subword if joint is None else joint:
             learnt = _learn(counted[0] + counted[1], size, min_count, subword)
@@ -207,7 +207,7 @@ def prepare(
         if split.text:
             _write_text(partial, name, split.text)
         if name == "train":
-            ranges = _ranges(split, kept, train)
+            ranges = _ranges(split, kept)
     settings = {
         "pipeline": asdict(chosen),
         "joint": codec.source_vocabulary is codec.target_vocabulary,
@@ -261,13 +261,11 @@ def _tokenise(
     return table
 
 
-def _weighted(
-    split: Split, side: str, table: dict[str, list[str]], train: Sequence[TextPair]
-) -> Counter[str]:
+def _weighted(split: Split, side: str, table: dict[str, list[str]]) -> Counter[str]:
     """How often the vocabulary's words stand in the training text, sources weighted."""
     index, begin = split.side(side), 0
     total = np.zeros(len(index.numbers))
-    for pair, (_, numbers) in zip(train, split.places, strict=True):
+    for pair, numbers in split.places:
         total += index.counts(begin, begin + len(numbers)) * pair.weight
         begin += len(numbers)
     counts: Counter[str] = Counter()
@@ -307,10 +305,10 @@ def _encode(
     return entries
 
 
-def _ranges(split: Split, kept: NDArray[Any], train: Sequence[TextPair]) -> list[dict[str, Any]]:
+def _ranges(split: Split, kept: NDArray[Any]) -> list[dict[str, Any]]:
     """The training files in the order of the shard."""
     result, begin = [], 0
-    for pair, (_, numbers) in zip(train, split.places, strict=True):
+    for pair, numbers in split.places:
         count = int(kept[begin : begin + len(numbers)].sum())
         begin += len(numbers)
         names = {"source": pair.source.name, "target": pair.target.name, "tag": pair.tag}

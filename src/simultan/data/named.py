@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import shutil
 import tarfile
@@ -190,13 +189,12 @@ def _find(corpus: NamedCorpus, folders: Sequence[Path], stems: Sequence[str]) ->
         for folder in folders:
             for suffix in _SUFFIXES:
                 ending = f".{corpus.source}{suffix}"
-                names = [n for n in os.listdir(folder) if fnmatch.fnmatch(n, stem + ending)]
-                for file in sorted(names):
-                    base = file.removesuffix(ending)
+                for file in sorted(folder.glob(stem + ending)):
+                    base = file.name.removesuffix(ending)
                     others = [folder / f"{base}.{corpus.target}{s}" for s in _SUFFIXES]
                     target = next((path for path in others if path.is_file()), None)
                     if target is not None:
-                        found.setdefault((folder, base), TextPair(folder / file, target))
+                        found.setdefault((folder, base), TextPair(file, target))
     return list(found.values())
 
 

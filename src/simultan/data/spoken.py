@@ -45,25 +45,13 @@ def spell_number(number: int) -> str:
 
 
 def _below_million(number: int) -> str:
-    thousands, rest = divmod(number, 1000)
-    if not thousands:
-        return _below_thousand(rest)
-    # what is multiplied says "ein", not "eins": einundzwanzigtausend, hunderteintausend
-    head = "" if thousands == 1 else _below_thousand(thousands)
-    if head.endswith("eins"):
-        head = head[:-1]
-    return f"{head}tausend{_below_thousand(rest) if rest else ''}"
-
-
-def _below_thousand(number: int) -> str:
-    hundreds, rest = divmod(number, 100)
-    if not hundreds:
-        return _below_hundred(rest)
-    head = "" if hundreds == 1 else _ONES[hundreds]
-    return f"{head}hundert{_below_hundred(rest) if rest else ''}"
-
-
-def _below_hundred(number: int) -> str:
+    for size, name in ((1000, "tausend"), (100, "hundert")):
+        count, rest = divmod(number, size)
+        if count:
+            # what is multiplied says "ein", not "eins": einundzwanzigtausend, hunderteintausend
+            head = "" if count == 1 else _below_million(count)
+            head = head[:-1] if head.endswith("eins") else head
+            return f"{head}{name}{_below_million(rest) if rest else ''}"
     if number < 20:
         return _ONES[number]
     tens, ones = divmod(number, 10)
@@ -76,7 +64,7 @@ def spell_year(year: int) -> str:
     if not 1100 <= year <= 1999:
         return spell_number(year)
     hundreds, rest = divmod(year, 100)
-    return f"{_ONES[hundreds]}hundert{_below_hundred(rest) if rest else ''}"
+    return f"{_ONES[hundreds]}hundert{_below_million(rest) if rest else ''}"
 
 
 def spell_ordinal(number: int) -> str:

@@ -92,12 +92,11 @@ class Live:
         """No new sessions. Those that are open get so long to come to the end of a sentence."""
         self.draining = True
         until = time.monotonic() + seconds
-        while time.monotonic() < until and not self.stopping and not self._all_at_rest():
+        while time.monotonic() < until and not self.stopping:
+            connected = [s for s in self.sessions.values() if s.connection is not None]
+            if not self.jobs and all(session.queue.at_rest for session in connected):
+                return
             await asyncio.sleep(0.05)
-
-    def _all_at_rest(self) -> bool:
-        open_sessions = [s for s in self.sessions.values() if s.connection is not None]
-        return not self.jobs and all(session.queue.at_rest for session in open_sessions)
 
     async def finish(self) -> None:
         """No more words; what was received is written; everybody is told."""

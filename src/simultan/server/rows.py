@@ -26,12 +26,9 @@ class Rows:
         bulk = sum(q.is_bulk for q in queues if q.row is not None)
         enough = True
         for queue in sorted(wanting, key=lambda queue: queue.is_bulk):
-            if queue.is_bulk and bulk >= self.most_bulk:
-                enough = False
-                continue
             if not self.free and not queue.is_bulk:
                 self._park(queues)
-            if not self.free:
+            if not self.free or (queue.is_bulk and bulk >= self.most_bulk):
                 enough = False
                 continue
             bulk += queue.is_bulk

@@ -9,6 +9,7 @@ import typer
 
 from simultan import boxed
 from simultan.config import Bound
+from simultan.verbs.options import show_progress
 
 
 def ends(
@@ -30,8 +31,6 @@ def ends(
     A recogniser's text has none. A small network beside the model learns from your text where they
     would stand; from then on each session of the model ends its segments there.
     """
-    from rich.progress import Progress
-
     from simultan.checkpoint import ENDS
     from simultan.data.codec import Codec
     from simultan.data.sources import read_lines
@@ -48,15 +47,8 @@ def ends(
         texts.append([line for line in lines if as_recognised(line) not in known])
         if len(texts[-1]) < 2:
             raise ValueError(f"{path}: at least two lines are needed, one sentence to a line")
-    with Progress(transient=True) as bar:
-        task = bar.add_task("training", total=updates)
-        network = train_ends(
-            texts,
-            codec,
-            updates,
-            seed=seed,
-            progress=lambda update, _: bar.update(task, completed=update),
-        )
+    with show_progress("training", updates) as progress:
+        network = train_ends(texts, codec, updates, seed=seed, progress=lambda *_: progress(1))
     save_ends(network, folder)
     typer.echo(f"{folder / ENDS}: {sum(map(len, texts)):,} lines")
     for path in without:

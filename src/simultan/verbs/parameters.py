@@ -34,26 +34,25 @@ METAVARS: dict[Any, str] = {int: "N", Path: "FILE"}  # what an option's value is
 def expand(verb: Function) -> Function:
     """The verb as typer reads it: no dataclasses, and typer's own annotations."""
     parameters: list[inspect.Parameter] = []
-    groups: dict[str, tuple[type, Any, list[str]]] = {}  # of dataclasses, by parameter
+    groups: dict[str, tuple[Any, list[str]]] = {}  # of dataclasses, by parameter
     hints = get_type_hints(verb, include_extras=True)
     for parameter in inspect.signature(verb).parameters.values():
         kind = hints[parameter.name]
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             parameters += _options(get_args(kind)[1], {p.name for p in parameters})
         elif isinstance(kind, type) and dataclasses.is_dataclass(kind):
-            given = None if parameter.default is parameter.empty else parameter.default
-            fields = list(_options(kind, set(), given))
+            fields = list(_options(kind, set(), parameter.default))
             parameters += fields
-            groups[parameter.name] = kind, given, [field.name for field in fields]
+            groups[parameter.name] = parameter.default, [field.name for field in fields]
         else:
             parameters.append(_translated(parameter, kind))
     lists = {p.name for p in parameters if get_origin(get_args(p.annotation)[0]) is list}
 
     def call(**values: Any) -> Any:
         values = {k: tuple(v or ()) if k in lists else v for k, v in values.items()}
-        for name, (kind, given, fields) in groups.items():
+        for name, (given, fields) in groups.items():
             own = {field: values.pop(field) for field in fields}
-            values[name] = kind(**own) if given is None else dataclasses.replace(given, **own)
+            values[name] = dataclasses.replace(given, **own)
         return verb(**values)
 
     call.__name__, call.__doc__ = verb.__name__, verb.__doc__

@@ -24,7 +24,7 @@ def serve(
     decoding: Decoding = DEFAULT,
     machine: Machine = Machine(threads=max(1, (os.cpu_count() or 2) - 1)),
     int8: Annotated[bool, "Round the weights to int8, as --quantize int8 does."] = False,
-    settings: Settings,
+    settings: Settings = Settings(),
     log_level: Annotated[
         Literal["error", "warning", "info", "debug"],
         "Log this and worse; info has a line for each request, debug may have what people say.",
