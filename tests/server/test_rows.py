@@ -11,8 +11,8 @@ from conftest import CODEC, MODEL, Client, Running, expected, text_of, wait_unti
 
 from simultan.server.batcher import MOST_TOKENS, Batcher
 from simultan.server.metrics import Metrics
-from simultan.server.protocol import Finished, Write
-from simultan.server.queue import Fault, Queue
+from simultan.server.protocol import Finished, ProtocolError, Write
+from simultan.server.queue import Queue
 from simultan.server.settings import Settings
 from simultan.streaming.decoding import Decoding
 from simultan.streaming.session import Event, Session
@@ -52,7 +52,10 @@ class Work:
 
     def until_done(self, *queues: Queue) -> None:
         for _ in range(5000):
-            if all(self.said[q] and isinstance(self.said[q][-1], Finished | Fault) for q in queues):
+            if all(
+                self.said[q] and isinstance(self.said[q][-1], Finished | ProtocolError)
+                for q in queues
+            ):
                 return
             self.turn()
         raise AssertionError("it goes on and on")
@@ -172,7 +175,7 @@ def test_a_row_that_raises_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for queue in queues:
         queue.finish()
     work.until_done(*queues)
-    assert isinstance(work.said[broken][-1], Fault)
+    assert isinstance(work.said[broken][-1], ProtocolError)
     for queue, text in zip(queues, texts, strict=True):
         assert work.writes(queue) == expected(text)
     assert sorted(work.batcher.rows.free) == [0, 1, 2, 3]

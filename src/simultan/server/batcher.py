@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from simultan.server.metrics import Metrics
-from simultan.server.protocol import Numbered
-from simultan.server.queue import Fault, Queue
+from simultan.server.protocol import Numbered, ProtocolError
+from simultan.server.queue import Queue
 from simultan.server.rows import LIGHT, Rows
 from simultan.server.settings import Settings
 from simultan.streaming import session as events
@@ -44,7 +44,7 @@ class Batcher:
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="batcher", daemon=True)
-        self._out: list[tuple[Queue, Numbered | Fault]] = []
+        self._out: list[tuple[Queue, Numbered | ProtocolError]] = []
 
     # --- called by the event loop ---
 
@@ -76,7 +76,7 @@ class Batcher:
 
     def open(
         self,
-        owner: Callable[[Numbered | Fault], None],
+        owner: Callable[[Numbered | ProtocolError], None],
         decoding: Decoding,
         *,
         is_text: bool = False,
@@ -278,7 +278,7 @@ class Batcher:
     def _fail(self, queue: Queue, error: Exception) -> None:
         """This stream is over, and only this one."""
         self._log(error)
-        self._out.append((queue, Fault()))
+        self._out.append((queue, ProtocolError("internal", "the model failed")))
         self.remove(queue)
 
     @staticmethod
@@ -328,7 +328,7 @@ class Batcher:
                 self.queues.clear()
 
 
-def _hand_over(out: list[tuple[Queue, Numbered | Fault]]) -> None:
+def _hand_over(out: list[tuple[Queue, Numbered | ProtocolError]]) -> None:
     for queue, message in out:
         if not queue.closed:
             try:

@@ -25,7 +25,6 @@ from simultan.server.protocol import (
     Words,
     Write,
 )
-from simultan.server.queue import Fault
 from simultan.server.rates import Places
 from simultan.server.session import Session
 from simultan.server.settings import Settings
@@ -241,9 +240,9 @@ class Live:
             time.monotonic() - session.started,
         )  # fmt: skip
 
-    def _deliver(self, session: Session, message: Numbered | Fault) -> None:
-        if isinstance(message, Fault):
-            self._fail(session, "internal", "the model failed")
+    def _deliver(self, session: Session, message: Numbered | ProtocolError) -> None:
+        if isinstance(message, ProtocolError):
+            self._fail(session, message.code, str(message))
             return
         session.add(message)
         if session.channel:

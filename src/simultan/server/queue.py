@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simultan.server.protocol import End, Finished, Numbered, Read, Stats, Write
+from simultan.server.protocol import End, Finished, Numbered, ProtocolError, Read, Stats, Write
 from simultan.streaming import session as events
 from simultan.streaming.decoding import Decoding
 
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 MOST_EVENTS = 4  # of one row in one turn
 BULK = 40  # words that wait: whoever has more is not speaking, and gives way to those who are
 MOST_OPEN = 512  # words of one segment that are kept, to be said again
-
-
-@dataclass(frozen=True)
-class Fault:
-    """The model failed on this stream; it is over."""
 
 
 @dataclass(slots=True)  # of a whole text there are thousands
@@ -43,7 +38,7 @@ class Queue:
     def __init__(
         self,
         batcher: Batcher,
-        owner: Callable[[Numbered | Fault], None],
+        owner: Callable[[Numbered | ProtocolError], None],  # an error is the end
         decoding: Decoding,
         is_text: bool,
     ) -> None:

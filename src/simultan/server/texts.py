@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from simultan.server.protocol import Finished, Numbered, ProtocolError
-from simultan.server.queue import Fault
 from simultan.streaming.decoding import Decoding
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ class TextJob:
     def __init__(self, live: Live, words: list[str], decoding: Decoding, address: str) -> None:
         self.live, self.address = live, address
         live.take_place(address)
-        self.messages: asyncio.Queue[Numbered | Fault | None] = asyncio.Queue()
+        self.messages: asyncio.Queue[Numbered | ProtocolError] = asyncio.Queue()
         self.queue = live.batcher.open(self.messages.put_nowait, decoding, is_text=True)
         self.task = asyncio.current_task()
         live.jobs.add(self)
@@ -31,10 +30,8 @@ class TextJob:
     async def __aiter__(self) -> AsyncIterator[Numbered]:
         while True:
             message = await self.messages.get()
-            if message is None:
-                raise ProtocolError("busy", "the server stops; try again")
-            if isinstance(message, Fault):
-                raise ProtocolError("internal", "the model failed")
+            if isinstance(message, ProtocolError):
+                raise message
             self.queue.acknowledge(message.seq)
             yield message
             if isinstance(message, Finished):
@@ -42,7 +39,7 @@ class TextJob:
 
     def stop(self) -> None:
         """The server stops: iterating raises `busy`."""
-        self.messages.put_nowait(None)
+        self.messages.put_nowait(ProtocolError("busy", "the server stops; try again"))
 
     def look(self, now: float, slow: float) -> None:
         """Give up if the client has not read for too long."""
