@@ -173,11 +173,10 @@ def prepare(
         counted = [_weighted(splits["train"], side, sides[side]) for side in sides]
         size = vocabulary or _SIZES.get(pipeline)
         if subword if joint is None else joint:
-            learnt = _learn(counted[0] + counted[1], size, min_count, subword)
-            codec = Codec(chosen, learnt, learnt)
-        else:
-            both = [_learn(counts, size, min_count, subword) for counts in counted]
-            codec = Codec(chosen, both[0], both[1])
+            counted = [counted[0] + counted[1]]
+        learnt = [_learn(counts, size, min_count, subword) for counts in counted]
+        codec = Codec(chosen, learnt[0], learnt[-1])
+    vocabularies = codec.source_vocabulary, codec.target_vocabulary
 
     partial = out.with_name(out.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -187,13 +186,11 @@ def prepare(
     for name, split in splits.items():
         drawn = samples if bpe_dropout and name == "train" else 1
         tables = []
-        for side in sides:
+        for side, known in zip(sides, vocabularies, strict=True):
             report(f"encoding {name}.{side}", 0.0)
-            learnt = codec.source_vocabulary if side == "source" else codec.target_vocabulary
-            entries = _encode(
-                sides[side], split.side(side), learnt, bpe_dropout, drawn, f"{seed}{side}"
-            )
-            tables.append(Ragged.of(entries, smallest(len(learnt))))
+            index = split.side(side)
+            entries = _encode(sides[side], index, known, bpe_dropout, drawn, f"{seed}{side}")
+            tables.append(Ragged.of(entries, smallest(len(known))))
         kept = keep(split, tables, drawn, max_length if name == "train" else None, skips)
         counts = []
         for number, (side, table) in enumerate(zip(sides, tables, strict=True)):
@@ -203,14 +200,14 @@ def prepare(
             counts.append(write_side(prefix, words, offsets, table, drawn, 2 * seed + number))
         pairs[name] = int(kept.sum())
         tokens[name] = (counts[0], counts[1])
-        unknown[name] = _unknown_share(codec, sides, split)
+        unknown[name] = _unknown_share(vocabularies, sides, split)
         if split.text:
             _write_text(partial, name, split.text)
         if name == "train":
             ranges = _ranges(split, kept)
     settings = {
         "pipeline": asdict(chosen),
-        "joint": codec.source_vocabulary is codec.target_vocabulary,
+        "joint": vocabularies[0] is vocabularies[1],
         "min_count": None if subword else min_count,
         "bpe_dropout": bpe_dropout,
         "samples": samples if bpe_dropout else 1,
@@ -230,7 +227,7 @@ def prepare(
         reason: {"count": count, "first": skips.places[reason]}
         for reason, count in skips.counts.items()
     }
-    sizes = len(codec.source_vocabulary), len(codec.target_vocabulary)
+    sizes = len(vocabularies[0]), len(vocabularies[1])
     noticed = speech.counts, filters.finish()
     result = Prepared(pairs, tokens, sizes, ranges, skipped, unknown, settings, *noticed)
     text = json.dumps(asdict(result), indent=1, ensure_ascii=False)
@@ -317,14 +314,12 @@ def _ranges(split: Split, kept: NDArray[Any]) -> list[dict[str, Any]]:
 
 
 def _unknown_share(
-    codec: Codec, sides: dict[str, dict[str, list[str]]], split: Split
+    vocabularies: Sequence[Vocabulary], sides: dict[str, dict[str, list[str]]], split: Split
 ) -> tuple[float, float]:
-    if codec.source_vocabulary.is_subword:
+    if vocabularies[0].is_subword:
         return 0.0, 0.0
     shares = []
-    for side, vocabulary in zip(
-        sides, (codec.source_vocabulary, codec.target_vocabulary), strict=True
-    ):
+    for side, vocabulary in zip(sides, vocabularies, strict=True):
         known, index = set(vocabulary.pieces), split.side(side)
         counts = index.counts()[1:]
         words = list(index.numbers)[1:]

@@ -128,11 +128,10 @@ class Filters:
             return False
         self._looked += 1
         key = hash((source, target))
-        if key in self._seen:
-            self._repeated += 1
-            return True
+        known = key in self._seen
+        self._repeated += known
         self._seen.add(key)
-        return False
+        return known
 
     def finish(self) -> list[str]:
         """All notes; what was only kept to compare with is forgotten."""

@@ -78,11 +78,9 @@ def render_table(points: Sequence[Point]) -> str:
     rows = [["decoding", "bleu", "chrf", "length", *latency.METRICS]]
     for point in points:
         scores = point.scores
-        measured = [scores.bleu, scores.chrf, scores.length_ratio]
-        cells = [f"{value:.2f}" if value is not None else "" for value in measured]
-        for name, metric in latency.METRICS.items():
-            value = scores.latency[name]
-            cells.append(f"{value:.{metric.decimals}f}" if value is not None else "")
+        values = [(score, 2) for score in (scores.bleu, scores.chrf, scores.length_ratio)]
+        values += [(scores.latency[name], m.decimals) for name, m in latency.METRICS.items()]
+        cells = ["" if value is None else f"{value:.{digits}f}" for value, digits in values]
         rows.append([str(point.decoding), *cells])
     return "".join("\t".join(row) + "\n" for row in rows)
 

@@ -152,24 +152,22 @@ class Queue:
 
     def tell(self, event: events.Event) -> Numbered | None:
         """The message of an event of the row; None: it was sent before."""
+        if self.skip and isinstance(event, events.Write):
+            self.skip -= 1
+            return None
+        self.produced += 1
         match event:
             case events.Write(text, delay, heads):
-                if self.skip:
-                    self.skip -= 1
-                    return None
                 self.emitted += 1
                 self.written += len(text.split())
                 if self.base:
                     heads = [[at + self.base for at in layer] for layer in heads]
                 at = round((time.monotonic() - self.started) * 1e3)
-                self.produced += 1
                 return Write(text, delay + self.base, heads, self.segment, at, seq=self.produced)
             case events.End(words):
                 self._end_segment(words + self.base)
-                self.produced += 1
                 return End(self.before, self.segment - 1, seq=self.produced)
             case _:
-                self.produced += 1
                 self.told = self.heard
                 return Read(self.heard, seq=self.produced)
 

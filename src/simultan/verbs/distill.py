@@ -11,7 +11,7 @@ import typer
 
 from simultan.config import Bound
 from simultan.streaming.decoding import DEFAULT, Decoding, Sampling
-from simultan.verbs.options import Beam, Machine, show_rate, with_beam
+from simultan.verbs.options import Beam, Machine, show_progress, with_beam
 
 
 def distill(
@@ -63,7 +63,7 @@ def distill(
     gpu = machine.device.startswith("cuda")
     total = sum(1 for _ in islice(read_lines(source, "replace"), first or None))
     lines = islice(read_lines(source, "replace"), first or None)
-    with show_rate("translating", total) as progress:
+    with show_progress("translating", total) as progress:
         written = translate(
             translator,
             lines,

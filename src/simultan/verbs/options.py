@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -53,42 +54,29 @@ def with_beam(decoding: Decoding, beam: int | None) -> Decoding:
 
 
 @contextmanager
-def show_progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar, beside what is written. The function takes how much more is done."""
-    from rich.console import Console
-    from rich.progress import Progress
+def show_progress(what: str, total: int) -> Iterator[Callable[..., None]]:
+    """A progress bar, beside what is written. The function takes how much more is done.
 
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.advance(task, done)
-
-
-@contextmanager
-def show_rate(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
-    """The same with words a second; where there is no terminal, a line every half minute.
-
-    The function takes how many more lines are done, and their words.
+    It may take the words of that, too. Then the bar shows words a second; and where there is no
+    terminal, there is a line every half minute.
     """
-    import time
-
     from rich.console import Console
     from rich.progress import Progress
 
     began = told = time.monotonic()
-    lines = words = 0
+    done = words = 0
     console = Console(stderr=True, highlight=False)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=total)
 
-        def progress(new_lines: int, new_words: int) -> None:
-            nonlocal lines, words, told
-            lines, words = lines + new_lines, words + new_words
+        def progress(more: int, more_words: int = 0) -> None:
+            nonlocal done, words, told
+            done, words = done + more, words + more_words
             now = time.monotonic()
-            rate = f"{words / max(now - began, 1e-3):,.0f} words/s"
-            bar.update(task, advance=new_lines, description=f"{what}, {rate}")
-            if not console.is_terminal and now - told > 30:
+            rate = f", {words / max(now - began, 1e-3):,.0f} words/s" if words else ""
+            bar.update(task, advance=more, description=f"{what}{rate}")
+            if rate and not console.is_terminal and now - told > 30:
                 told = now
-                console.print(f"{what}: {lines:,} of {total:,} lines, {rate}")
+                console.print(f"{what}: {done:,} of {total:,} lines{rate}")
 
         yield progress
