@@ -19,21 +19,32 @@ from simultan.data.vocabulary import SPECIAL, UNK, Vocabulary
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
-class SentencePieces(Vocabulary):
+class SpacedPieces(Vocabulary):
+    """Pieces of which the marker is a space, and pieces that spell a byte."""
+
+    @property
+    def is_subword(self) -> bool:
+        return True
+
+    def decode_word(self, ids: Iterable[int]) -> str:
+        raw = b"".join(_bytes_of(self.pieces[id]) for id in ids)
+        text = "".join(raw.decode("utf-8", "replace").split())
+        return "".join(letter for letter in text if letter.isprintable())
+
+
+def _bytes_of(piece: str) -> bytes:
+    if byte := _BYTE.fullmatch(piece):
+        return bytes([int(byte[1], 16)])
+    return b"" if piece in SPECIAL else piece.replace(MARKER, " ").encode("utf-8", "replace")
+
+
+class SentencePieces(SpacedPieces):
     """Pieces and their ids, of which ids 0 to 3 are ours; `model` cuts words into pieces."""
 
     def __init__(self, pieces: Sequence[str], model: bytes) -> None:
         super().__init__(pieces)
         self.model = model
         self._begins = [piece.startswith(MARKER) for piece in self.pieces]
-        bytes_of = (_BYTE.fullmatch(piece) for piece in self.pieces)
-        self._raw = [
-            piece.replace(MARKER, " ").encode("utf-8", "replace")
-            if byte is None
-            else bytes([int(byte[1], 16)])
-            for piece, byte in zip(self.pieces, bytes_of, strict=True)
-        ]
-        self._raw[: len(SPECIAL)] = [b""] * len(SPECIAL)
 
     @cached_property
     def _processor(self) -> Any:
@@ -48,10 +59,6 @@ class SentencePieces(Vocabulary):
             return SentencePieceProcessor(model_proto=self.model)
         except (RuntimeError, ValueError) as error:
             raise ValueError(f"a vocabulary that SentencePiece cannot read ({error})") from error
-
-    @property
-    def is_subword(self) -> bool:
-        return True
 
     def _table(self) -> dict[str, object]:
         model = base64.b64encode(self.model).decode("ascii")
@@ -78,8 +85,3 @@ class SentencePieces(Vocabulary):
 
     def begins_word(self, id: int) -> bool:
         return self._begins[id]
-
-    def decode_word(self, ids: Iterable[int]) -> str:
-        raw = b"".join(self._raw[id] for id in ids)
-        text = "".join(raw.decode("utf-8", "replace").split())
-        return "".join(letter for letter in text if letter.isprintable())

@@ -7,7 +7,6 @@ tokens of a session are the model's ids behind our four special ones.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,13 +16,13 @@ from torch import Tensor
 
 from simultan.data.codec import Codec
 from simultan.data.languages import row
+from simultan.data.sentencepieces import SpacedPieces
 from simultan.data.text import MARKER, Pipeline, StreamingDetokenizer
-from simultan.data.vocabulary import EOS, SPECIAL, UNK, Vocabulary
+from simultan.data.vocabulary import EOS, SPECIAL, UNK
 from simultan.data.words import join_words, split_words
 from simultan.data.writer import WORD_END, WordWriter
 
 OFFSET = len(SPECIAL)
-_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _CODES = {  # of three letters, as NLLB has them, for languages of which we know something
     "ces": "cs", "cmn": "zh", "dan": "da", "deu": "de", "eng": "en", "fin": "fi", "fra": "fr",
     "ita": "it", "jpn": "ja", "nld": "nl", "pol": "pl", "por": "pt", "spa": "es", "swe": "sv",
@@ -37,7 +36,7 @@ def language_of(code: str) -> str:
     return _CODES.get(short, short)
 
 
-class PieceVocabulary(Vocabulary):
+class PieceVocabulary(SpacedPieces):
     """Pieces of one side, and how a word is cut into them."""
 
     def __init__(
@@ -48,27 +47,11 @@ class PieceVocabulary(Vocabulary):
         self.merges = None
         self._encode, self._never = encode, never
 
-    @property
-    def is_subword(self) -> bool:
-        return True
-
     def encode_word(self, word: str) -> list[int]:
         return [OFFSET + id for id in self._encode(word) if id not in self._never] or [UNK]
 
     def ends_word(self, id: int) -> bool:
         return id == WORD_END
-
-    def decode_word(self, ids: Sequence[int]) -> str:  # type: ignore[override]
-        raw = bytearray()
-        for id in ids:
-            piece = self.pieces[id] if id >= OFFSET else ""
-            byte = _BYTE.fullmatch(piece)
-            if byte is not None:
-                raw.append(int(byte[1], 16))
-            elif piece not in SPECIAL:
-                raw += piece.replace(MARKER, " ").encode("utf-8", "replace")
-        word = "".join(raw.decode("utf-8", "replace").split())
-        return "".join(letter for letter in word if letter.isprintable())
 
     def decode(self, ids: Sequence[int]) -> list[str]:  # type: ignore[override]
         words: list[list[int]] = []
