@@ -27,10 +27,10 @@ from simultan.data.sentencepieces import SentencePieces
 from simultan.data.text import Pipeline
 from simultan.data.vocabulary import SPECIAL
 from simultan.streaming.backends import folders
+from simultan.streaming.backends.framing import language_tokens
 
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
 KINDS = ("marian", "m2m_100")
-_LANGUAGE = re.compile(r"__\w+__|>>.+<<|[a-z]{3}_[A-Z][a-z]{3}")  # M2M100's, Marian's, NLLB's
 _read_json = partial(folders.read_table, most=folders.MOST_TEXT)
 
 
@@ -93,15 +93,13 @@ def _prefixes(
 
 def _language(side: _Side, language: str, option: str) -> int:
     """Our id of a language's token."""
-    forms = (language, f"__{language}__", f">>{language}<<")
-    names = [name for name in forms if name in side.pieces and _LANGUAGE.fullmatch(name)]
-    if not names:
-        marks = filter(_LANGUAGE.fullmatch, side.pieces)
-        some = ", ".join(piece.strip("_<>") for piece, _ in zip(marks, range(8), strict=False))
+    tokens, code = language_tokens(side.pieces), language.strip("_<>")
+    if code not in tokens:
+        some = ", ".join(list(tokens)[:8])
         raise ValueError(
             f"{option} {language}: a model of many languages; name one of its own, such as {some}"
         )
-    return side.pieces.index(names[0])
+    return side.pieces.index(tokens[code])
 
 
 def _config(

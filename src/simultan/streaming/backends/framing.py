@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from simultan.streaming.backends.names import Name
@@ -26,9 +26,9 @@ class Family:
     longest: int = 500
 
 
-def language_tokens(vocabulary: Mapping[str, int]) -> dict[str, str]:
+def language_tokens(pieces: Iterable[str]) -> dict[str, str]:
     """Codes of languages, and the token of each."""
-    found = ((_CODE.fullmatch(piece), piece) for piece in vocabulary)
+    found = ((_CODE.fullmatch(piece), piece) for piece in pieces)
     return {next(filter(None, match.groups())): piece for match, piece in found if match}
 
 
