@@ -178,7 +178,16 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
-class Config:
+class Sections:
+    """A recipe: each field is a section, and checked."""
+
+    def __post_init__(self) -> None:
+        for section in dataclasses.fields(self):
+            check_bounds(getattr(self, section.name), f"{section.name}.")
+
+
+@dataclass(frozen=True)
+class Config(Sections):
     """A whole run."""
 
     data: DataConfig = field(default_factory=DataConfig)
@@ -188,8 +197,7 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def __post_init__(self) -> None:
-        for section in dataclasses.fields(self):
-            check_bounds(getattr(self, section.name), f"{section.name}.")
+        super().__post_init__()
         model, policy = self.model, self.policy
         heads = model.decoder_heads or model.heads
         if model.width % model.heads or model.width % heads:

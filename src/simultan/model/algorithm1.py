@@ -19,8 +19,6 @@ from simultan.model.state import Pending, State, Step, table
 if TYPE_CHECKING:
     from simultan.model.translation import TranslationModel
 
-__all__ = ["listing", "step"]
-
 
 def listing(p_choose: list[list[list[list[float]]]]) -> tuple[list[str], list[list[list[int]]]]:
     """Algorithm 1 as it is printed, over p_choose[i][l][h][j] that are known: for tests.

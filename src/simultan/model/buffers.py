@@ -21,8 +21,6 @@ from simultan.model.transformer import Transformer
 from simultan.model.translation import TranslationModel
 from simultan.ops import masked_attention
 
-__all__ = ["Buffers", "halve"]
-
 
 def halve(model: TranslationModel) -> TranslationModel:
     """A copy in bfloat16, laid out for inference."""

@@ -17,8 +17,6 @@ from torch import Tensor
 from simultan.model.kernels import Reach
 from simultan.model.policy import additive, visible
 
-__all__ = ["Cache", "Span"]
-
 SLOTS = 32  # of a new cache
 FEW = 64  # slots of each row that are always kept
 

@@ -13,8 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Dropout", "hashed", "hashed_relu", "new_seeds", "plant_seeds"]
-
 
 def hashed(x: Tensor, p: float, seed: Tensor) -> Tensor:
     """x with a share p of it 0 and the rest scaled up; seed is one int32."""

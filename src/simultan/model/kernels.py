@@ -21,18 +21,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-__all__ = [
-    "Layer",
-    "Reach",
-    "append",
-    "attend",
-    "find",
-    "function",
-    "has_vnni",
-    "look_back",
-    "scan",
-]
-
 VECTORS = ["-mavx512f", "-mavx512bw", "-mavx512vnni", "-mfma"]
 EXACT = ["-ffp-contract=off", "-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math"]
 OPTIONS = ["-O3", "-fopenmp-simd", *VECTORS, *EXACT, "-shared", "-fPIC"]

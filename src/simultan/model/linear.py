@@ -22,8 +22,6 @@ from simultan.model import kernels
 from simultan.model.kernels import has_vnni
 from simultan.model.pages import Pages
 
-__all__ = ["Int8", "Joined", "Joint", "Linear", "Packed", "Tiled", "choose_layout", "lay_out"]
-
 EXPONENT = 0xFF << 23  # of a number in float32
 
 

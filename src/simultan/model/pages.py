@@ -12,8 +12,6 @@ import threading
 import torch
 from torch import Tensor
 
-__all__ = ["Pages"]
-
 PIECE = 2**25  # bytes
 LINE = 64  # of the processor's caches
 

@@ -16,11 +16,12 @@ from torch import Tensor
 from simultan.model.cache import Cache
 from simultan.model.policy import lookback_start
 
-__all__ = ["Mark", "Memory", "Pending", "State", "Step", "Written"]
-
 
 class Memory(Protocol):
-    """An architecture's memory of the source read and of the target written."""
+    """An architecture's memory of the source read and of the target written.
+
+    What lies past a row's cursors does not count: who has no more than that needs no commit().
+    """
 
     @property
     def caches(self) -> list[Cache]:
@@ -32,18 +33,22 @@ class Memory(Protocol):
 
     def commit(self, rows: Sequence[int]) -> None:
         """What the last step of these rows has computed counts from now on."""
+        return
 
     def reorder(self, parents: Sequence[int]) -> None:
         """Row r takes over what row parents[r] has written; both have read the same source."""
 
     def keep(self, rows: Sequence[int]) -> Tensor | None:
         """What these rows lose with a commit; None: nothing."""
+        return None
 
     def restore(self, rows: Sequence[int], kept: Tensor | None) -> None:
         """These rows have again what was kept."""
+        return
 
     def mark(self, row: int) -> Tensor | None:
         """What reading on would overwrite."""
+        return None
 
     def rewind(self, row: int, tokens: int, kept: Tensor | None) -> None:
         """The row has read so many source tokens, and what mark() gave then."""

@@ -20,7 +20,7 @@ from simultan.model.cache import Cache, Span
 from simultan.model.dropout import Dropout
 from simultan.model.linear import Linear
 from simultan.model.policy import Chance
-from simultan.model.state import State
+from simultan.model.state import Memory, State
 from simultan.model.translation import ModelOutput, TranslationModel
 
 # beside relu, which goes with its dropout
@@ -208,7 +208,7 @@ class DecoderLayer(Layer):
 
 
 @dataclass
-class TransformerMemory:
+class TransformerMemory(Memory):
     """Keys and values of self-attention. What lies past a row's cursor does not count, so a step
     needs no more than that to be committed."""
 
@@ -224,20 +224,8 @@ class TransformerMemory:
         for cache in self.caches:
             cache.reset(row)
 
-    def commit(self, rows: Sequence[int]) -> None:
-        pass
-
     def reorder(self, parents: Sequence[int]) -> None:
         self.decoder.reorder(parents)
-
-    def keep(self, rows: Sequence[int]) -> None:
-        pass
-
-    def restore(self, rows: Sequence[int], kept: Tensor | None) -> None:
-        pass
-
-    def mark(self, row: int) -> None:
-        return None  # what lies past the cursor does not count
 
     def rewind(self, row: int, tokens: int, kept: Tensor | None) -> None:
         self.encoder.ends[row] = tokens

@@ -151,10 +151,14 @@ def _check(name: str, x: Tensor, source_lengths: Tensor) -> None:
             f"source_lengths has shape {tuple(source_lengths.shape)}: one length for each of the"
             f" {x.shape[0]} rows of {name} is wanted"
         )
-    if source_lengths.dtype not in (torch.int32, torch.int64):
-        raise ValueError(f"source_lengths is {source_lengths.dtype}: int32 or int64 is wanted")
-    if source_lengths.device != x.device:
-        raise ValueError(f"source_lengths is on {source_lengths.device}, {name} on {x.device}")
+    _check_index("source_lengths", source_lengths, name, x)
+
+
+def _check_index(name: str, index: Tensor, other: str, x: Tensor) -> None:
+    if index.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"{name} is {index.dtype}: int32 or int64 is wanted")
+    if index.device != x.device:
+        raise ValueError(f"{name} is on {index.device}, {other} on {x.device}")
 
 
 def _check_attention(q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None) -> None:
@@ -177,7 +181,4 @@ def _check_attention(q: Tensor, k: Tensor, v: Tensor, stops: Tensor | None) -> N
         raise ValueError(
             f"stops has shape {tuple(stops.shape)}: {(batch, target)} or {(batch, 1)} wanted"
         )
-    if stops.dtype not in (torch.int32, torch.int64):
-        raise ValueError(f"stops is {stops.dtype}: int32 or int64 is wanted")
-    if stops.device != q.device:
-        raise ValueError(f"stops is on {stops.device}, q on {q.device}")
+    _check_index("stops", stops, "q", q)

@@ -74,7 +74,7 @@ class Board:
 
 @dataclass
 class Recorder:
-    """Records steps as CUDA graphs, as train/step.py records updates.
+    """Records steps, or updates of training, as CUDA graphs.
 
     All share memory, since they never run together, and one stream, since the allocator gives no
     stream what another one has freed.
@@ -99,6 +99,8 @@ class Recorder:
         gc.disable()  # a collection in between could free what must not be freed now
         try:
             with torch.cuda.stream(stream):
+                # thread_local: the thread that prefetches batches may pin memory meanwhile. And
+                # not torch.cuda.graph(), which empties the allocator's cache for each shape.
                 if self.first is None:
                     graph.capture_begin(capture_error_mode="thread_local")
                 else:

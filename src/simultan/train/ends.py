@@ -15,8 +15,6 @@ from simultan.data.languages import ends_sentence
 from simultan.data.speech import as_recognised
 from simultan.streaming.ends import CUT, LOOK, EndNetwork
 
-__all__ = ["EndScores", "measure_ends", "sentences_of", "train_ends"]
-
 ROWS, LENGTH = 64, 80  # of a batch; tokens
 SPEECH = (True, True), (True, False), (False, True), (False, False)  # lower case, no marks
 SHARES = 0.6, 0.1, 0.1, 0.2

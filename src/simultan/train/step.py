@@ -6,8 +6,6 @@ keeps it for the next run of the same model, whatever the latency weights, the s
 
 from __future__ import annotations
 
-import contextlib
-import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +19,7 @@ from simultan import losses
 from simultan.config import Config, LossConfig
 from simultan.data.batching import Batch
 from simultan.model import TranslationModel, dropout
+from simultan.streaming.board import Recorder
 from simultan.train import optim
 from simultan.train.distributed import World, accumulating, shard
 
@@ -97,15 +96,15 @@ class Step:
         # update: hardly any combination of their shapes comes twice.
         records = config.train.compile and world.device.type == "cuda" and world.size == 1
         records = records and bool(model.repeated_parts()) and config.train.accumulate == 1
-        self.recordings: dict[BatchShape, Recording | None] | None = {} if records else None
-        self.stream = torch.cuda.Stream() if records else None
+        self.recordings: dict[BatchShape, Recording | None] = {}
+        self.recorder = Recorder() if records else None
 
     def __call__(self, update: int, batches: Sequence[Batch]) -> None:
         self.number.fill_(update)
         for index, weight in enumerate(losses.latency_weights(self.config.loss, update)):
             self.weights[index].fill_(weight)
         optim.set_rate(self.optimizer, optim.learning_rate(self.config.train, update, self.end))
-        if self.recordings is None:
+        if self.recorder is None:
             self._update(batches)
             return
         (batch,) = batches
@@ -116,7 +115,9 @@ class Step:
             return
         recording = self.recordings[shape]
         if recording is None:
-            recording = self.recordings[shape] = self._record(batch)
+            own = Batch(*(tensor.clone() for tensor in batch))
+            graph = self.recorder.record(lambda: self._update([own]))
+            recording = self.recordings[shape] = Recording(graph, own)
         for place, tensor in zip(recording.batch, batch, strict=True):
             place.copy_(tensor, non_blocking=True)
         recording.graph.replay()
@@ -136,38 +137,6 @@ class Step:
         self.sums.zero_()
         self.norm.zero_()
         self.failed.fill_(NEVER)
-
-    def _record(self, batch: Batch) -> Recording:
-        """Capture one update; all recordings share memory, since they never run together.
-
-        And one stream: the allocator gives no stream what another one has freed.
-        """
-        assert self.recordings is not None
-        assert self.stream is not None
-        earlier = next((r.graph.pool() for r in self.recordings.values() if r is not None), None)
-        place = Batch(*(tensor.clone() for tensor in batch))
-        graph, stream = torch.cuda.CUDAGraph(), self.stream
-        stream.wait_stream(torch.cuda.current_stream())
-        gc.disable()  # a collection in between could free what must not be freed now
-        try:
-            with torch.cuda.stream(stream):
-                # thread_local: the thread that prefetches batches may pin memory meanwhile. And
-                # not torch.cuda.graph(), which empties the allocator's cache for each shape.
-                if earlier is None:
-                    graph.capture_begin(capture_error_mode="thread_local")
-                else:
-                    graph.capture_begin(pool=earlier, capture_error_mode="thread_local")
-                try:
-                    self._update([place])
-                except BaseException:
-                    with contextlib.suppress(RuntimeError):
-                        graph.capture_end()  # else nothing could run in this process any more
-                    raise
-                graph.capture_end()
-        finally:
-            gc.enable()
-        torch.cuda.current_stream().wait_stream(stream)
-        return Recording(graph, place)
 
     def _update(self, batches: Sequence[Batch]) -> None:
         config, world = self.config.train, self.world

@@ -14,31 +14,44 @@ from simultan.data.batching import Batches
 from simultan.data.codec import Codec
 from simultan.data.shards import Corpus
 from simultan.model import TranslationModel
+from simultan.streaming.translator import Translator
 
 
 def evaluate_model(model: TranslationModel, config: Config, codec: Codec) -> Mapping[str, float]:
-    """Quality and latency on the validation set, word by word as it would be spoken.
+    """Quality and latency on the validation set, and the losses there.
 
     L_avg stands beside DAL: expected delays are trained, hard ones stream, and where the two are
     far apart the latency weights steer something else than what is heard.
     """
+    folder, sentences = config.data.folder, config.train.validate_sentences
+    found = evaluate_translator(Translator(model, config, codec), folder, sentences)
+    return found | teacher_forced(model, config.loss, folder, sentences)
+
+
+def evaluate_translator(
+    translator: Translator, folder: str, sentences: int, decoding: str = ""
+) -> dict[str, float]:
+    """Quality and latency of about so many validation pairs; 0: all.
+
+    They are translated word by word as they would be spoken.
+    """
     from simultan.evaluation.evaluate import evaluate
     from simultan.evaluation.scoring import Scoring
-    from simultan.streaming.translator import Translator
 
-    sentences = config.train.validate_sentences
-    sources, references = Corpus(config.data.folder, "valid").text()
+    model, (sources, references) = translator.model, Corpus(folder, "valid").text()
+    gpu = isinstance(model, TranslationModel) and next(model.parameters()).is_cuda
     every = max(1, len(sources) // (sentences or len(sources)))
     scores = evaluate(
-        Translator(model, config, codec),
+        translator,
         sources[::every],  # all through the set, not one talk
         references[::every],
-        rows=256 if next(model.parameters()).is_cuda else 32,
-        scoring=Scoring(tokenized=codec.pipeline.name == "words"),
+        decoding=decoding,
+        rows=256 if gpu else 32,
+        scoring=Scoring(tokenized=translator.codec.pipeline.name == "words"),
     )
     found = {"BLEU": scores.bleu, "chrF": scores.chrf, "length_ratio": scores.length_ratio}
     found |= {name.upper(): value for name, value in scores.latency.items()}
-    found |= teacher_forced(model, config.loss, config.data.folder, sentences)
+    found |= {"guesses": scores.guesses, "guesses_right": scores.guesses_right}
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -139,6 +139,7 @@ class Seen:
 class Agent(Protocol):
     """Decides over an offline model. Ours are frozen dataclasses of numbers."""
 
+    wants_attention: bool = False
     goes_on: bool = False
     """Whether it needs `Seen.go_on`, which is None with a model that cannot try."""
     closes: bool = False
@@ -146,15 +147,8 @@ class Agent(Protocol):
 
     Its translation then comes to an end; that of an unfinished sentence runs ahead.
     """
-
-    @property
-    def wants_attention(self) -> bool:
-        return False
-
-    @property
-    def guesses(self) -> bool:
-        """Whether it may answer Guess: then the model reads no word before the agent does."""
-        return False
+    guesses: bool = False
+    """Whether it may answer Guess: then the model reads no word before the agent does."""
 
     @property
     def lookahead(self) -> tuple[int, ...]:

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from simultan.train.agents.reward import Episode
 
-__all__ = ["Baseline", "expect"]
-
 
 class Baseline(nn.Module):
     """What is to be expected from a state, beyond what other episodes of the sentence brought."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy
@@ -10,19 +10,37 @@ import torch
 from torch import Tensor
 
 from simultan.data.codec import Codec
-from simultan.data.shards import Corpus
-from simultan.data.vocabulary import EOS
+from simultan.data.shards import Corpus, Ints, TokenSide, WordSide
+from simultan.data.vocabulary import EOS, Vocabulary
+from simultan.model import TranslationModel
 from simultan.streaming.agents import Seen
+from simultan.streaming.agents.guesser import Word
 from simultan.streaming.agents.predict import Predict
 from simultan.streaming.agents.reinforced import Reinforced
 from simultan.streaming.deciders import AgentsDecide
 from simultan.streaming.row import Choice
 from simultan.streaming.session import Session
+from simultan.streaming.translator import Translator
 from simultan.train.agents.reward import Episode
 
-__all__ = ["DrawingPredict", "DrawingReinforced", "Played", "Sentence", "Sentences", "play"]
-
 BUCKET = 512  # sentences of about the same length, from which those of an update are drawn
+
+
+def check_model(translator: Translator) -> TranslationModel:
+    """The model over which an agent is to be trained, if that is possible."""
+    model = translator.model
+    if not isinstance(model, TranslationModel) or model.policy.name != "offline":
+        raise ValueError("an agent is trained over an offline model of simultan")
+    return model
+
+
+def open_corpus(folder: str, codec: Codec, sides: Sequence[str] = ("source", "target")) -> Corpus:
+    """A prepared corpus, if its vocabularies are those of the model."""
+    own = Codec.load(folder)
+    names = [f"{side}_vocabulary" for side in sides]
+    if any(getattr(codec, name).pieces != getattr(own, name).pieces for name in names):
+        raise ValueError(f"{folder}: its vocabularies are not those of the model")
+    return Corpus(folder)
 
 
 @dataclass(frozen=True)
@@ -39,7 +57,8 @@ class Sentences:
 
     def __init__(self, corpus: Corpus, codec: Codec, longest: int) -> None:
         self.corpus, self.codec = corpus, codec
-        source, target = corpus.source.lengths() - 1, corpus.target.lengths() - 1
+        self.lengths = corpus.source.lengths(), corpus.target.lengths()
+        source, target = (lengths - 1 for lengths in self.lengths)
         kept = numpy.flatnonzero((source > 0) & (target > 0) & (source <= longest)
                                  & (target <= longest))  # fmt: skip
         if not len(kept):
@@ -57,35 +76,33 @@ class Sentences:
         return [int(self.order[i]) for i in picked.tolist()]
 
     def __getitem__(self, number: int) -> Sentence:
-        text, words = self._text(number)
-        return Sentence(text, words, self._ids(self.corpus.target, number)[:-1])
+        vocabulary = self.codec.source_vocabulary
+        words = map(vocabulary.decode_word, group_words(self.source(number), vocabulary))
+        text = " ".join(word for word in words if word)
+        target = read_tokens(self.corpus.target, number, self.lengths[1])
+        return Sentence(text, len(self.codec.split_source(text)), target[:-1])
 
     def source(self, number: int) -> list[int]:
         """Source tokens, with the end."""
-        return self._ids(self.corpus.source, number)
-
-    def _ids(self, side: object, number: int) -> list[int]:
-        rows = side.rows(numpy.array([number]), int(side.lengths()[number]))  # type: ignore[attr-defined]
-        found: list[int] = rows[0].tolist()
-        return found
-
-    def _text(self, number: int) -> tuple[str, int]:
-        vocabulary, words, open_ = self.codec.source_vocabulary, [], []
-        for token in self.source(number):
-            open_.append(token)
-            if token == EOS or vocabulary.ends_word(token):
-                words.append(vocabulary.decode_word(open_))
-                open_ = []
-        text = " ".join(word for word in words if word)
-        return text, len(self.codec.split_source(text))
+        return read_tokens(self.corpus.source, number, self.lengths[0])
 
 
-@dataclass
-class Played:
-    """An episode, and what the policy saw before each of its actions."""
+def read_tokens(side: TokenSide | WordSide, number: int, lengths: Ints) -> list[int]:
+    """The tokens of one sentence; lengths [N] of all."""
+    found: list[int] = side.rows(numpy.array([number]), int(lengths[number]))[0].tolist()
+    return found
 
-    episode: Episode
-    observed: list[Tensor]  # [O] each
+
+def group_words(tokens: Iterable[int], vocabulary: Vocabulary) -> list[Word]:
+    """Tokens as words, the last of which is the end."""
+    words: list[Word] = []
+    begun: list[int] = []
+    for token in tokens:
+        begun.append(token)
+        if token == EOS or vocabulary.ends_word(token):
+            words.append(tuple(begun))
+            begun = []
+    return words
 
 
 class Draws:
@@ -94,9 +111,8 @@ class Draws:
     def pick(self, seen: Seen, observed: Tensor, scores: Tensor) -> list[int]:
         drawn: list[int] = torch.multinomial(scores.softmax(1), 1)[:, 0].tolist()
         for i, memory in enumerate(seen.memory):
-            played: Played = memory["played"]
-            played.observed.append(observed[i])
-            episode = played.episode
+            episode: Episode = memory["episode"]
+            episode.observed.append(observed[i])
             episode.actions.append(drawn[i])
             episode.free.append(not seen.ended[i])
             episode.read.append(seen.read[i])
@@ -113,27 +129,27 @@ class DrawingPredict(Draws, Predict):
     pass
 
 
-def play(session: Session, agent: Reinforced, sentences: Sequence[Sentence]) -> list[Played]:
+def play(session: Session, agent: Reinforced, sentences: Sequence[Sentence]) -> list[Episode]:
     """Translate one sentence in each row of a session, without segments, to its end."""
     decider = session.decider
     assert isinstance(decider, AgentsDecide)
-    played = [Played(Episode(s.words, s.reference), []) for s in sentences]
+    episodes = [Episode(s.words, s.reference) for s in sentences]
 
     def note(choice: Choice) -> None:
-        played[choice.row].episode.written[-1] = choice.token
+        episodes[choice.row].written[-1] = choice.token
 
     def judge(row: int, right: bool) -> None:
-        played[row].episode.right.append(right)
+        episodes[row].right.append(right)
 
     session.on_token, decider.on_guess = note, judge
     for row, sentence in enumerate(sentences):
         session.reset(row)
         decider.agents[row] = agent
-        decider.memory[row] = {"played": played[row]}
+        decider.memory[row] = {"episode": episodes[row]}
         session.push(sentence.text, row)
         session.close(row)
     rows = range(len(sentences))
     while any(not session.rows[row].done for row in rows):
         session.advance(rows)
     session.on_token = decider.on_guess = None
-    return played
+    return episodes

@@ -9,7 +9,6 @@ happened is saved after each portion: a killed run resumes there, and equals an 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,15 +17,13 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from simultan import config as configuration
-from simultan.config import Amount, ConfigError, Count, Share, check_bounds
+from simultan.config import Amount, ConfigError, Count, Sections, Share
 from simultan.data.codec import Codec
-from simultan.data.shards import Corpus
-from simultan.data.vocabulary import EOS, Vocabulary
+from simultan.data.vocabulary import EOS
 from simultan.data.writer import WordWriter
 from simultan.model import TranslationModel
 from simultan.streaming.agents.guesser import Guesser, Word
@@ -45,9 +42,8 @@ from simultan.streaming.deciders import AgentsDecide
 from simultan.streaming.row import Choice
 from simultan.streaming.session import Session
 from simultan.streaming.translator import Translator
+from simultan.train.agents.episodes import check_model, group_words, open_corpus, read_tokens
 from simultan.train.loop import termination
-
-__all__ = ["ImitationRecipe", "Oracle", "fit_imitation"]
 
 PORTION = 256  # sentences that are played before what the oracle did is saved
 THRESHOLDS = 0.3, 0.9  # between which those of a student are drawn
@@ -91,17 +87,13 @@ class TrainPart:
 
 
 @dataclass(frozen=True)
-class ImitationRecipe:
+class ImitationRecipe(Sections):
     """A whole run."""
 
     data: DataPart = field(default_factory=DataPart)
     agent: AgentPart = field(default_factory=AgentPart)
     oracle: OraclePart = field(default_factory=OraclePart)
     train: TrainPart = field(default_factory=TrainPart)
-
-    def __post_init__(self) -> None:
-        for section in dataclasses.fields(self):
-            check_bounds(getattr(self, section.name), f"{section.name}.")
 
 
 class TokenText:
@@ -161,6 +153,7 @@ class Whole:
 class Oracle(Agent):
     """Knows what is right, and records it; does so itself, or lets its student decide."""
 
+    wants_attention = guesses = True
     whole: Whole
 
     def __init__(
@@ -174,14 +167,6 @@ class Oracle(Agent):
         self.random = np.random.default_rng(seed)
         self.features: list[Tensor] = []
         self.actions: list[int] = []
-
-    @property
-    def wants_attention(self) -> bool:
-        return True
-
-    @property
-    def guesses(self) -> bool:
-        return True
 
     def decide(self, seen: Seen) -> Sequence[Answer]:
         view = look(seen, self.guesser)
@@ -232,17 +217,14 @@ def fit_imitation(
 
     Goes on where a run with the same recipe stopped. None: it was told to stop.
     """
-    model, codec = translator.model, translator.codec
-    if not isinstance(model, TranslationModel) or model.policy.name != "offline":
-        raise ValueError("an agent is trained over an offline model of simultan")
-    state = _open_folder(out, recipe, overwrite)
-    own = Codec.load(recipe.data.folder)
-    if own.source_vocabulary.pieces != codec.source_vocabulary.pieces:
-        raise ValueError(f"{recipe.data.folder}: its vocabularies are not those of the model")
-    corpus, oracle_part = Corpus(recipe.data.folder), recipe.oracle
+    check_model(translator)
+    codec, state = translator.codec, _open_folder(out, recipe, overwrite)
+    corpus, oracle_part = open_corpus(recipe.data.folder, codec, ("source",)), recipe.oracle
     random = np.random.default_rng(recipe.train.seed)
     order = random.permutation(len(corpus))[: oracle_part.counted]
-    sentences = read_words(corpus, order, codec.source_vocabulary)
+    lengths = corpus.source.lengths()
+    tokens = (read_tokens(corpus.source, pair, lengths) for pair in order)
+    sentences = [group_words(line, codec.source_vocabulary) for line in tokens]
     german = codec.source_language == "de"  # whose verbs come last
     guesser = Guesser.learn(sentences, codec.source_vocabulary, german)
     say(f"{len(guesser.contexts):,} contexts and {len(guesser.verbs)} final verbs can be guessed")
@@ -290,22 +272,6 @@ def _open_folder(out: Path, recipe: ImitationRecipe, overwrite: bool) -> dict[st
         raise ValueError(f"{out} is not empty: choose another --out, or --overwrite")
     out.mkdir(parents=True, exist_ok=True)
     return {"recipe": text, "features": [], "actions": []}
-
-
-def read_words(corpus: Corpus, order: NDArray[Any], vocabulary: Vocabulary) -> list[list[Word]]:
-    """Source sentences as words, the last of which is the end."""
-    lengths = corpus.source.lengths()
-    found = []
-    for pair in order:
-        words: list[Word] = []
-        begun: list[int] = []
-        for token in corpus.source.rows(np.array([pair]), int(lengths[pair]))[0].tolist():
-            begun.append(token)
-            if token == EOS or vocabulary.ends_word(token):
-                words.append(tuple(begun))
-                begun = []
-        found.append(words)
-    return found
 
 
 @torch.inference_mode()

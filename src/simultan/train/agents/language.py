@@ -15,8 +15,6 @@ from simultan.train.agents.episodes import Sentences
 from simultan.train.agents.recipe import SourcePart
 from simultan.train.loop import seed
 
-__all__ = ["SourceTrainer", "make_source_model"]
-
 
 def make_source_model(codec: Codec, width: int) -> SourceModel:
     """With fresh weights, for a codec's source vocabulary."""
@@ -62,14 +60,14 @@ class SourceTrainer:
         right = (logits.argmax(1) == following).float().mean()
         return {"nll": float(loss.detach()), "accuracy": float(right)}
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {
             "update": self.update,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self.update = state["update"]
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])

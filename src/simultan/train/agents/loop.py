@@ -21,8 +21,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from simultan import config as configuration
 from simultan.config import ConfigError, TrainConfig
-from simultan.data.codec import Codec
-from simultan.data.shards import Corpus
 from simultan.model import TranslationModel
 from simultan.streaming.agents.predict import GUESS
 from simultan.streaming.agents.reinforced import NUMBERS, Policy, Reinforced
@@ -31,22 +29,23 @@ from simultan.train.agents.baseline import Baseline, expect
 from simultan.train.agents.episodes import (
     DrawingPredict,
     DrawingReinforced,
-    Played,
     Sentences,
+    check_model,
+    open_corpus,
     play,
 )
 from simultan.train.agents.language import SourceTrainer, make_source_model
 from simultan.train.agents.recipe import AgentRecipe
-from simultan.train.agents.reward import measure, prospects, rewards
+from simultan.train.agents.reward import Episode, measure, prospects, rewards
 from simultan.train.folder import RunFolder
 from simultan.train.journal import Journal
 from simultan.train.loop import Outcome, seed, termination
-
-__all__ = ["fit_agent"]
+from simultan.train.validation import evaluate_translator
 
 TERMS = {"reward": ".3f", "BLEU": ".1f", "AP": ".3f", "AL": ".2f", "entropy": ".2f"}
 DIRECT = 40.0  # times the rate: how fast the policy's short way learns, which has few weights
 STATE, WEIGHTS, RECIPE = "trainer.pt", "weights.safetensors", "agent.toml"
+NUMBERS_KEPT = "update", "variance", "threshold"  # of a run
 
 
 def fit_agent(
@@ -58,10 +57,7 @@ def fit_agent(
     stop: Callable[[], bool] | None = None,
 ) -> Outcome:
     """Train an agent into a folder; goes on where a run with the same recipe stopped."""
-    model = translator.model
-    if not isinstance(model, TranslationModel) or model.policy.name != "offline":
-        raise ValueError("an agent is trained over an offline model of simultan")
-    folder = Path(out)
+    model, folder = check_model(translator), Path(out)
     _open_folder(folder, recipe, overwrite)
     with termination() as terminated:
         run = Run(recipe, translator, model, folder, tensorboard)
@@ -101,14 +97,8 @@ class Run:
     ) -> None:
         self.recipe, self.translator, self.folder = recipe, translator, folder
         self.device = model.output.weight.device
-        corpus = Corpus(recipe.data.folder)
-        codec, own = translator.codec, Codec.load(recipe.data.folder)
-        if any(
-            getattr(codec, side).pieces != getattr(own, side).pieces
-            for side in ("source_vocabulary", "target_vocabulary")
-        ):
-            raise ValueError(f"{recipe.data.folder}: its vocabularies are not those of the model")
-        self.sentences = Sentences(corpus, codec, recipe.data.max_length)
+        corpus = open_corpus(recipe.data.folder, translator.codec)
+        self.sentences = Sentences(corpus, translator.codec, recipe.data.max_length)
         train, name = recipe.train, recipe.agent.name
         seed(train.seed, 0, 0)
         predicts = name == "predict"
@@ -126,11 +116,17 @@ class Run:
         self.variance = 0.0  # of advantages, a running mean
         self.threshold = 0.5  # above which it writes live: as often as in training
         self.update = 0
+        self.parts: dict[str, Any] = {
+            "policy": policy,
+            "baseline": self.baseline,
+            "optimizer": self.optimizer,
+        }
         self.agent: Reinforced
         self.source: SourceTrainer | None = None
         if predicts:
             source = make_source_model(translator.codec, recipe.source.width).to(self.device)
             self.source = SourceTrainer(source, recipe.source, self.sentences, train.seed)
+            self.parts["source"] = self.source
             self.agent = DrawingPredict(policy, source)
         else:
             self.agent = DrawingReinforced(policy)
@@ -144,71 +140,60 @@ class Run:
 
     def train(self, terminated: Callable[[], bool]) -> bool:
         """Update until the end (True) or until told to stop."""
-        settings = self.recipe.train
-        if self.source is not None and not self._teach_source(terminated):
+        source, updates = self.source, self.recipe.source.updates
+        # the language model learns before the first episode
+        if source is not None and not self._repeat("source", source, updates, terminated):
             return False
         if self.update:
             self.journal.say(f"{self.folder}: continues at update {self.update}")
-        notes: list[dict[str, float]] = []
-        while self.update < settings.updates:
-            self.update += 1
-            seed(settings.seed, self.update, 0)
-            notes.append(self._step())
-            last = self.update == settings.updates
-            if last or self.update % settings.log_every == 0:
-                self._log(notes)
+        return self._repeat("train", self, self.recipe.train.updates, terminated)
+
+    def _repeat(
+        self, kind: str, trainer: Run | SourceTrainer, total: int, terminated: Callable[[], bool]
+    ) -> bool:
+        """Steps until the end (True) or until told to stop, with reports and saves."""
+        settings, notes = self.recipe.train, list[dict[str, float]]()
+        while trainer.update < total:
+            notes.append(trainer.step())
+            done, last = trainer.update, trainer.update == total
+            if last or done % settings.log_every == 0:
+                self._log(kind, done, notes)
                 notes = []
             stopping = terminated()
-            if last or stopping or self.update % settings.save_every == 0:
+            if last or stopping or done % settings.save_every == 0:
                 self._save()
-            if settings.validate_every and self.update % settings.validate_every == 0:
+            every = settings.validate_every if trainer is self else 0
+            if every and done % every == 0:
                 self._validate()
             if stopping and not last:
                 return False
         return True
 
-    def _teach_source(self, terminated: Callable[[], bool]) -> bool:
-        """The language model learns before the first episode; False: told to stop."""
-        assert self.source is not None
-        total, every = self.recipe.source.updates, self.recipe.train.log_every
-        notes: list[dict[str, float]] = []
-        while self.source.update < total:
-            notes.append(self.source.step())
-            done = self.source.update
-            if done % every == 0 or done == total:
-                values = {k: statistics.fmean(n[k] for n in notes) for k in notes[0]}
-                self.journal.note("source", self.update, {"source_update": done, **values})
-                notes = []
-            stopping = terminated()
-            if stopping or done == total or done % self.recipe.train.save_every == 0:
-                self._save()
-            if stopping and done < total:
-                return False
-        return True
-
-    def _step(self) -> dict[str, float]:
+    def step(self) -> dict[str, float]:
         """Play a batch of episodes, and learn from it."""
         settings = self.recipe.train
+        self.update += 1
+        seed(settings.seed, self.update, 0)
         generator = torch.Generator().manual_seed(torch.initial_seed() % 2**63)
         numbers = self.sentences.draw(settings.sentences, generator)
         sentences = [self.sentences[n] for n in numbers for _ in range(settings.samples)]
-        played = play(self.session, self.agent, sentences)
-        earned = [rewards(p.episode, self.recipe.reward) for p in played]
-        found = self._learn(played)
+        episodes = play(self.session, self.agent, sentences)
+        earned = [rewards(episode, self.recipe.reward) for episode in episodes]
+        found = self._learn(episodes)
         self._actions += sum(map(len, earned))
-        return found | measure([p.episode for p in played], earned, self.source is not None)
+        return found | measure(episodes, earned, self.source is not None)
 
-    def _learn(self, played: list[Played]) -> dict[str, float]:
+    def _learn(self, episodes: list[Episode]) -> dict[str, float]:
         settings, device = self.recipe.train, self.device
         left = 1 - (self.update - 1) / settings.updates
-        observed = pad_sequence([torch.stack(p.observed) for p in played], batch_first=True)
-        ahead = [prospects(p.episode, self.recipe.reward) for p in played]
-        others = expect([p.episode for p in played], ahead, settings.samples)
-        actions = _padded([p.episode.actions for p in played], device).long()
-        free = _padded([p.episode.free for p in played], device)
+        observed = pad_sequence([torch.stack(e.observed) for e in episodes], batch_first=True)
+        ahead = [prospects(episode, self.recipe.reward) for episode in episodes]
+        others = expect(episodes, ahead, settings.samples)
+        actions = _padded([e.actions for e in episodes], device).long()
+        free = _padded([e.free for e in episodes], device)
         scores, states = self.policy(observed.clone())
         if self.recipe.agent.name == "predict":  # as the agent does
-            guessed = _padded([p.episode.guessed for p in played], device).bool()
+            guessed = _padded([e.guessed for e in episodes], device).bool()
             taken = torch.zeros_like(scores, dtype=torch.bool)
             taken[..., GUESS] = guessed
             scores = scores.masked_fill(taken, -1e9)
@@ -240,51 +225,31 @@ class Run:
             middle = float(p.quantile(1 - p.mean()))
             self.threshold += (middle - self.threshold) / min(self.update, 10)
 
-    def _log(self, notes: list[dict[str, float]]) -> None:
-        now = time.perf_counter()
+    def _log(self, kind: str, done: int, notes: list[dict[str, float]]) -> None:
         values = {name: statistics.fmean(note[name] for note in notes) for name in notes[0]}
-        values["tokens_per_second"] = self._actions / (now - self._since)
-        self._since, self._actions = now, 0
-        self.journal.note("train", self.update, values)
+        if kind == "source":
+            values = {"source_update": done, **values}
+        else:
+            now = time.perf_counter()
+            values["tokens_per_second"] = self._actions / (now - self._since)
+            self._since, self._actions = now, 0
+        self.journal.note(kind, self.update, values)
 
     def _validate(self) -> None:
         """Quality and latency on the validation set, as the agent decides live."""
-        from simultan.evaluation.evaluate import evaluate
-        from simultan.evaluation.scoring import Scoring
-
-        if self.journal.validated(self.update):
-            return
-        codec = self.translator.codec
-        sources, references = Corpus(self.recipe.data.folder, "valid").text()
-        every = max(1, len(sources) // self.recipe.train.validate_sentences)
-        scores = evaluate(
-            self.translator,
-            sources[::every],
-            references[::every],
-            decoding=f"agent={self.folder.absolute()}",
-            rows=256 if self.device.type == "cuda" else 32,
-            scoring=Scoring(tokenized=codec.pipeline.name == "words"),
-        )
-        values = {"BLEU": scores.bleu, "length_ratio": scores.length_ratio}
-        values |= {name.upper(): value for name, value in scores.latency.items()}
-        values |= {"guesses": scores.guesses, "guesses_right": scores.guesses_right}
-        found = {name: value for name, value in values.items() if value is not None}
-        self.journal.note("valid", self.update, found)
+        if not self.journal.validated(self.update):
+            folder, sentences = self.recipe.data.folder, self.recipe.train.validate_sentences
+            decoding = f"agent={self.folder.absolute()}"
+            found = evaluate_translator(self.translator, folder, sentences, decoding)
+            self.journal.note("valid", self.update, found)
 
     def _save(self) -> None:
         """The agent and, to resume, the trainer: each file in one step."""
         weights = {f"policy.{k}": v for k, v in self.policy.state_dict().items()}
-        state: dict[str, Any] = {
-            "update": self.update,
-            "variance": self.variance,
-            "threshold": self.threshold,
-            "policy": self.policy.state_dict(),
-            "baseline": self.baseline.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-        }
         if self.source is not None:
             weights |= {f"source.{k}": v for k, v in self.source.model.state_dict().items()}
-            state["source"] = self.source.state()
+        state = {name: getattr(self, name) for name in NUMBERS_KEPT}
+        state |= {name: part.state_dict() for name, part in self.parts.items()}
         weights["threshold"] = torch.tensor(self.threshold)
         weights = {k: v.detach().cpu().contiguous() for k, v in weights.items()}
         partial = self.folder / "saving.partial"
@@ -295,13 +260,10 @@ class Run:
         partial.replace(self.folder / STATE)
 
     def _restore(self, state: dict[str, Any]) -> None:
-        self.update, self.variance = state["update"], state["variance"]
-        self.threshold = state["threshold"]
-        self.policy.load_state_dict(state["policy"])
-        self.baseline.load_state_dict(state["baseline"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.source is not None:
-            self.source.restore(state["source"])
+        for name in NUMBERS_KEPT:
+            setattr(self, name, state[name])
+        for name, part in self.parts.items():
+            part.load_state_dict(state[name])
 
 
 def _padded(rows: list[Any], device: torch.device) -> Tensor:

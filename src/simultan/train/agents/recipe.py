@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from simultan.config import Amount, Bound, Count, CountOrNone, Share, check_bounds
-
-__all__ = ["AgentRecipe"]
+from simultan.config import Amount, Bound, Count, CountOrNone, Sections, Share
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ class SourcePart:
 
 
 @dataclass(frozen=True)
-class AgentRecipe:
+class AgentRecipe(Sections):
     """A whole run."""
 
     data: DataPart = field(default_factory=DataPart)
@@ -80,7 +77,3 @@ class AgentRecipe:
     reward: RewardPart = field(default_factory=RewardPart)
     train: TrainPart = field(default_factory=TrainPart)
     source: SourcePart = field(default_factory=SourcePart)
-
-    def __post_init__(self) -> None:
-        for section in dataclasses.fields(self):
-            check_bounds(getattr(self, section.name), f"{section.name}.")

@@ -18,12 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from simultan import latency
 from simultan.streaming.agents.predict import GUESS
 from simultan.train.agents.recipe import RewardPart
-
-__all__ = ["Episode", "SentenceBLEU", "average_proportion", "measure", "prospects", "rewards"]
 
 ORDER = 4
 
@@ -51,24 +50,22 @@ class SentenceBLEU:
 
     def score(self, brevity: bool) -> float:
         written = len(self.tokens)
-        if not self.matches[0]:
-            return 0.0
-        logs = math.log(self.matches[0] / written)
-        for n in range(2, ORDER + 1):
-            count = max(0, written - n + 1)
-            logs += math.log((self.matches[n - 1] + 1) / (count + 1))
-        penalty = min(0.0, 1 - self.length / written) if brevity else 0.0
-        return math.exp(logs / ORDER + penalty)
+        penalty = min(0.0, 1 - self.length / written) if brevity and written else 0.0
+        return self._mean(written, penalty)
 
     def progress(self) -> float:
         """The same with the reference's counts below: it grows from about 0, n-gram by n-gram."""
+        return self._mean(self.length, 0.0)
+
+    def _mean(self, length: int, penalty: float) -> float:
+        """Of the matches, among the n-grams of a text of this length."""
         if not self.matches[0]:
             return 0.0
-        logs = math.log(self.matches[0] / self.length)
+        logs = math.log(self.matches[0] / length)
         for n in range(2, ORDER + 1):
-            count = max(0, self.length - n + 1)
+            count = max(0, length - n + 1)
             logs += math.log((self.matches[n - 1] + 1) / (count + 1))
-        return math.exp(logs / ORDER)
+        return math.exp(logs / ORDER + penalty)
 
 
 @dataclass
@@ -83,6 +80,7 @@ class Episode:
     read: list[int] = field(default_factory=list)  # words, at each action
     guessed: list[bool] = field(default_factory=list)  # whether a guess was in view
     right: list[bool] = field(default_factory=list)  # whether each guess was right
+    observed: list[Tensor] = field(default_factory=list)  # [O] what the policy saw, at each action
 
     @property
     def tokens(self) -> list[int]:
