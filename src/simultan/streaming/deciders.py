@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from simultan.data.vocabulary import EOS
 from simultan.model import TranslationModel
 from simultan.streaming.agents import READ, WRITE, Agent, Guess, Rest, Scores, Seen, load_agent
-from simultan.streaming.backends import Backend, RewindingBackend
+from simultan.streaming.backends import Backend
 from simultan.streaming.backends.incremental import Incremental
 from simultan.streaming.decoding import THRESHOLD, Decoding
 from simultan.streaming.row import Choice, Row
@@ -132,7 +132,7 @@ class AgentsDecide:
 
     def _closes(self, agent: Agent) -> bool:
         """A model that takes nothing back sees unfinished sentences in its own way."""
-        return agent.closes and self.backend.tries and isinstance(self.backend, RewindingBackend)
+        return agent.closes and self.backend.tries and self.backend.rewinds
 
     def _check(self, agent: Agent, text: str) -> Agent:
         """The agent, unless the model cannot show it what it looks at."""
@@ -270,7 +270,7 @@ class AgentsDecide:
         """Let the model take a guess for the next source word of each of these rows."""
         if not guesses:
             return
-        if not isinstance(self.backend, RewindingBackend):
+        if not self.backend.rewinds:
             raise ValueError("this agent guesses source words, which this model cannot take back")
         rows, tokens = list(guesses), [list(guess.tokens) for guess in guesses.values()]
         self._encode(rows, [self._tokens(row) for row in rows])
@@ -294,7 +294,7 @@ class AgentsDecide:
 
     def _take_back(self, row: int) -> None:
         guessed, self.guessed[row] = self.guessed[row], None
-        if guessed is not None and isinstance(self.backend, RewindingBackend):
+        if guessed is not None:
             self.backend.rewind(row, guessed.mark)
 
     def move_on(self, row: int, token: int) -> None:

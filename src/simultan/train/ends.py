@@ -28,11 +28,6 @@ class EndScores:
     precision: float
     recall: float
 
-    @property
-    def f1(self) -> float:
-        total = self.precision + self.recall
-        return 2 * self.precision * self.recall / total if total else 0.0
-
 
 def sentences_of(line: str, language: str) -> list[str]:
     """The sentences of a line, by their punctuation."""

@@ -8,11 +8,12 @@ and the probability of the best guess is one more number that the policy sees.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from typing import Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from simultan.data.vocabulary import BOS, EOS, PAD, UNK
 from simultan.streaming.agents.protocol import READ, WRITE, Answer, Guess, Seen
@@ -22,8 +23,7 @@ from simultan.streaming.agents.reinforced import (
     Reinforced,
     make_policy,
     observe,
-    read_folder,
-    threshold_of,
+    part_of,
 )
 
 GUESS = 2  # the number of the action
@@ -57,12 +57,12 @@ class SourceModel(nn.Module):
 
     def read(self, tokens: list[list[int]], states: Tensor) -> tuple[Tensor, Tensor]:
         """More tokens of each row, at least one -> the last outputs and states [R, W]."""
-        longest = max(map(len, tokens))
-        padded = [row + [PAD] * (longest - len(row)) for row in tokens]
-        hidden, after = self(torch.tensor(padded, device=states.device), states)
-        rows = torch.arange(len(tokens), device=states.device)
+        rows = [torch.tensor(row) for row in tokens]
+        padded = pad_sequence(rows, batch_first=True, padding_value=PAD)
+        hidden, after = self(padded.to(states.device), states)
+        index = torch.arange(len(tokens), device=states.device)
         last = torch.tensor([len(row) - 1 for row in tokens], device=states.device)
-        return hidden[rows, last], after[rows, last]
+        return hidden[index, last], after[index, last]
 
     def guess(self, hidden: Tensor, states: Tensor) -> tuple[list[tuple[int, ...]], list[float]]:
         """The next word of each row, token by token the best one, and its log-probability."""
@@ -95,19 +95,16 @@ class Predict(Reinforced):
     kinds = 3
     guesses = True
 
-    def __init__(self, policy: Policy, source: SourceModel, origin: str = "this agent") -> None:
-        super().__init__(policy, origin)
+    def __init__(self, policy: Policy, source: SourceModel) -> None:
+        super().__init__(policy)
         self.source = source
 
     @classmethod
-    def load(cls, folder: Path) -> Predict:
-        weights = read_folder(folder)
-        part = {k.removeprefix("source."): v for k, v in weights.items() if k.startswith("source.")}
+    def make(cls, weights: Mapping[str, Tensor]) -> Self:
+        part = part_of(weights, "source.")
         source = SourceModel(part["ends"], part["tokens.weight"].shape[1])
         source.load_state_dict(part)
-        agent = cls(make_policy(weights, cls.kinds), source.eval(), str(folder))
-        agent.threshold = threshold_of(weights)
-        return agent
+        return cls(make_policy(weights, cls.kinds), source.eval())
 
     def decide(self, seen: Seen) -> Sequence[Answer]:
         words, sure = self._next_words(seen)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -107,16 +108,29 @@ class Reinforced(Agent):
     wants_attention = True
 
     threshold: float | None = None  # write where the policy finds that more probable than this
+    origin = "this agent"
 
-    def __init__(self, policy: Policy, origin: str = "this agent") -> None:
-        self.policy, self.origin = policy, origin
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
 
     @classmethod
-    def load(cls, folder: Path) -> Reinforced:
-        weights = read_folder(folder)
-        agent = cls(make_policy(weights, cls.kinds), str(folder))
-        agent.threshold = threshold_of(weights)
+    def load(cls, folder: Path) -> Self:
+        path = folder / "weights.safetensors"
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{path}: not there; `simultan train-agent` has not saved any yet"
+            )
+        weights = load_file(path)
+        agent = cls.make(weights)
+        agent.origin = str(folder)
+        if "threshold" in weights:  # at which it writes as often as it did in training
+            agent.threshold = float(weights["threshold"])
         return agent
+
+    @classmethod
+    def make(cls, weights: Mapping[str, Tensor]) -> Self:
+        """The agent of a folder's weights."""
+        return cls(make_policy(weights, cls.kinds))
 
     def decide(self, seen: Seen) -> Sequence[Answer]:
         return [READ if action else WRITE for action in self.choose(seen, observe(seen))]
@@ -157,22 +171,14 @@ class Reinforced(Agent):
         return [0 if write else other for write, other in zip(writes, others, strict=True)]
 
 
-def read_folder(folder: Path) -> dict[str, Tensor]:
-    """The weights of a trained agent."""
-    path = folder / "weights.safetensors"
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: not there; `simultan train-agent` has not saved any yet")
-    return load_file(path)
-
-
-def threshold_of(weights: Mapping[str, Tensor]) -> float | None:
-    """The threshold at which it writes as often as it did in training; None: the best action."""
-    return float(weights["threshold"]) if "threshold" in weights else None
+def part_of(weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The weights of a module of an agent."""
+    return {k.removeprefix(name): v for k, v in weights.items() if k.startswith(name)}
 
 
 def make_policy(weights: Mapping[str, Tensor], actions: int) -> Policy:
     """The policy of a folder."""
-    part = {k.removeprefix("policy."): v for k, v in weights.items() if k.startswith("policy.")}
+    part = part_of(weights, "policy.")
     if "direct.weight" not in part:
         raise ValueError("this agent was trained by an older simultan: train it again")
     width, observed = part["inputs.weight"].shape

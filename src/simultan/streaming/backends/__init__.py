@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Literal
 
 from simultan import boxed, hub
 from simultan.streaming.backends.names import Name
-from simultan.streaming.backends.protocol import Backend, OfflineModel, RewindingBackend
+from simultan.streaming.backends.protocol import Backend, OfflineModel
 
 if TYPE_CHECKING:
     import torch
 
     from simultan.data.codec import Codec
 
-__all__ = ["Backend", "OfflineModel", "RewindingBackend", "locate", "open_foreign"]
+__all__ = ["Backend", "OfflineModel", "locate", "open_foreign"]
 
 
 def locate(name: str | Path) -> tuple[Path, Name | None]:

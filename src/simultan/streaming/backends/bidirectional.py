@@ -51,9 +51,8 @@ class Bidirectional(Engine):
         return [view.memory[view.source] for view in views]
 
     def _pad(self, rows: Sequence[tuple[int, ...]]) -> Tensor:
-        longest = max(map(len, rows))
-        padded = [[*row, *[PAD] * (longest - len(row))] for row in rows]
-        return torch.tensor(padded, device=self.device)
+        tokens = [torch.tensor(row, device=self.device) for row in rows]
+        return pad_sequence(tokens, batch_first=True, padding_value=PAD)
 
     def _lengths(self, rows: Sequence[Sized]) -> Tensor:
         return torch.tensor([len(row) for row in rows], device=self.device)

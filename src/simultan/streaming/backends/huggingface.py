@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from simultan.data.codec import Codec
 from simultan.streaming.agents.protocol import Scores
@@ -47,17 +48,16 @@ class HuggingFace(Engine):
         found = [view.memory[view.source, view.target, attention] for view in views]
         pairs = list(zip(found, views, strict=True))
         logits = torch.stack([logits for logits, _, _ in found])
-        return Scores(
-            present(self.spelling, logits, views),
-            torch.stack([hidden for _, hidden, _ in found]),
-            _pad([self._over_tokens(seen, view) for (_, _, seen), view in pairs], -1)
-            if attention
-            else None,
-        )
+        weights = None
+        if attention:
+            over = [self._over_tokens(seen, view) for (_, _, seen), view in pairs]
+            weights = pad_sequence(over, batch_first=True).movedim(1, -1)
+        hidden = torch.stack([hidden for _, hidden, _ in found])
+        return Scores(present(self.spelling, logits, views), hidden, weights)
 
     def _compute(self, views: list[View], attention: bool) -> None:
         encoded = self._encode(views)
-        states, source_mask = _pad(encoded, 0), self._mask(encoded)
+        states, source_mask = pad_sequence(encoded, batch_first=True), self._mask(encoded)
         target = self._batch([view.target for view in views])
         output = self.decoder(
             input_ids=target,
@@ -82,8 +82,7 @@ class HuggingFace(Engine):
         new = [view for view in views if view.source not in view.memory]
         if new:
             ids = [view.source for view in new]
-            mask = self._mask([torch.empty(len(source)) for source in ids])
-            output = self.encoder(input_ids=self._batch(ids), attention_mask=mask)
+            output = self.encoder(input_ids=self._batch(ids), attention_mask=self._mask(ids))
             for view, states in zip(new, output.last_hidden_state, strict=True):
                 view.remember(view.source, states[: len(view.source)], 3 * VIEWS)
         return [view.memory[view.source] for view in views]
@@ -98,31 +97,18 @@ class HuggingFace(Engine):
         return logits if bias is None else logits + bias
 
     def _over_tokens(self, layers: Tensor, view: View) -> Tensor:
-        """[L, H, S] over the tokens that a session counts, of which the end may be one."""
+        """[S, L, H] over the tokens that a session counts, of which the end may be one."""
         begin = len(self.frame.before)
         seen = layers[:, :, begin : begin + view.visible - view.forgotten]
-        return torch.nn.functional.pad(seen, (view.forgotten, 0))
+        return torch.nn.functional.pad(seen, (view.forgotten, 0)).movedim(-1, 0)
 
     def _batch(self, ids: Sequence[tuple[int, ...]]) -> Tensor:
-        longest = max(map(len, ids))
-        padded = [[*row, *[self.pad] * (longest - len(row))] for row in ids]
-        return torch.tensor(padded, device=self.device)
+        tokens = [torch.tensor(row, device=self.device) for row in ids]
+        return pad_sequence(tokens, batch_first=True, padding_value=self.pad)
 
-    def _mask(self, rows: list[Tensor]) -> Tensor:
-        longest = max(map(len, rows))
-        kept = [[1] * len(row) + [0] * (longest - len(row)) for row in rows]
-        return torch.tensor(kept, device=self.device)
-
-
-def _pad(rows: list[Tensor], dimension: int) -> Tensor:
-    """One tensor of rows that differ in the length of one dimension."""
-    longest = max(row.shape[dimension] for row in rows)
-    shape = list(rows[0].shape)
-    shape[dimension] = longest
-    padded = rows[0].new_zeros((len(rows), *shape))
-    for to, row in zip(padded, rows, strict=True):
-        to.narrow(dimension, 0, row.shape[dimension]).copy_(row)
-    return padded
+    def _mask(self, rows: Sequence[Sized]) -> Tensor:
+        kept = [torch.ones(len(row), dtype=torch.long, device=self.device) for row in rows]
+        return pad_sequence(kept, batch_first=True)
 
 
 def load(name: Name, folder: Path, device: torch.device) -> tuple[HuggingFace, PieceCodec]:

@@ -17,6 +17,8 @@ from simultan.streaming.decoding import THRESHOLD
 class Incremental:
     """A TranslationModel and the state of its rows."""
 
+    rewinds = True
+
     def __init__(self, model: TranslationModel, rows: int) -> None:
         self.model = model
         self.device = next(model.parameters()).device

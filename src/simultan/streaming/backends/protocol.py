@@ -7,7 +7,7 @@ part of the source, and decode what is written, again for every token.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from simultan.model.policy import Policy
 from simultan.streaming.agents.protocol import Scores
@@ -20,6 +20,8 @@ class Backend(Protocol):
     """Decoder layers whose attention over the source it can show; 0: it shows none."""
     tries: bool = False
     """Whether it has keep() and restore(), to try what it would write."""
+    rewinds: bool = False
+    """Whether it has mark() and rewind(), for agents that guess source words."""
 
     def read(self, rows: Sequence[int], tokens: list[list[int]], ended: Sequence[bool]) -> None:
         """More source tokens of these rows; where the source has ended, the last is the end."""
@@ -45,18 +47,13 @@ class Backend(Protocol):
         """Take back what these rows have committed since."""
         raise NotImplementedError
 
-
-@runtime_checkable
-class RewindingBackend(Backend, Protocol):
-    """One that can forget source tokens, for agents that guess."""
-
     def mark(self, row: int) -> Any:
         """Where the row stands now."""
-        ...
+        raise NotImplementedError
 
     def rewind(self, row: int, mark: Any) -> None:
         """Forget the source tokens that the row has read since; what is written stays."""
-        ...
+        raise NotImplementedError
 
 
 class OfflineModel(Protocol):

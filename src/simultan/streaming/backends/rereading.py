@@ -16,7 +16,7 @@ from simultan.data.vocabulary import EOS
 from simultan.data.writer import WORD_END
 from simultan.streaming.agents.protocol import Scores
 from simultan.streaming.backends.pieces import OFFSET, PieceCodec, Spelling
-from simultan.streaming.backends.protocol import OfflineModel, RewindingBackend
+from simultan.streaming.backends.protocol import Backend, OfflineModel
 
 VIEWS = 4  # of a row that are remembered: an agent seldom compares more
 
@@ -82,10 +82,10 @@ class _Row:
     memory: dict[Any, Any] = field(default_factory=dict)
 
 
-class Rereading(RewindingBackend):
+class Rereading(Backend):
     """An engine and what its rows have read and written."""
 
-    tries = True
+    tries = rewinds = True
 
     def __init__(self, engine: Engine, rows: int) -> None:
         self.engine, self.frame, self.codec = engine, engine.frame, engine.codec

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils.rnn import pad_sequence
 
 from simultan.data.codec import Codec
 from simultan.data.vocabulary import BOS, PAD
@@ -39,9 +40,8 @@ class SourceTrainer:
         seed(self.number, -self.update, 0)
         generator = torch.Generator().manual_seed(torch.initial_seed() % 2**63)
         numbers = self.sentences.draw(part.sentences, generator, alike=False)
-        tokens = [[BOS, *self.sentences.source(n)] for n in numbers]
-        longest = max(map(len, tokens))
-        batch = torch.tensor([row + [PAD] * (longest - len(row)) for row in tokens])
+        tokens = [torch.tensor([BOS, *self.sentences.source(n)]) for n in numbers]
+        batch = pad_sequence(tokens, batch_first=True, padding_value=PAD)
         wanted = (batch[:, 1:] != PAD).flatten().nonzero().squeeze(1)
         if len(wanted) > part.positions:
             drawn = torch.randperm(len(wanted), generator=generator)[: part.positions]
