@@ -111,6 +111,20 @@ def test_every_layer_file_is_seen() -> None:
     assert {"__init__.py", "config.py", "ops/__init__.py", "train/distributed.py"} <= set(FILES)
 
 
+def test_exports_are_listed_where_others_look() -> None:
+    """`__all__` stands in packages and in the modules of the reference, and nowhere else."""
+    reference = (SOURCE.parents[1] / "docs" / "reference.md").read_text(encoding="utf-8")
+    modules = {path: "simultan." + path.removesuffix(".py").replace("/", ".") for path in FILES}
+    listed = [
+        path
+        for path, module in modules.items()
+        if "\n__all__ = " in (SOURCE / path).read_text(encoding="utf-8")
+        and not path.endswith("__init__.py")
+        and f"::: {module}" not in reference
+    ]
+    assert listed == []
+
+
 @pytest.mark.parametrize("path", FILES)
 def test_imports_go_downwards(path: str) -> None:
     assert violations(path, (SOURCE / path).read_text(encoding="utf-8")) == []

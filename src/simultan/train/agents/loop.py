@@ -45,7 +45,7 @@ from simultan.train.validation import evaluate_translator
 TERMS = {"reward": ".3f", "BLEU": ".1f", "AP": ".3f", "AL": ".2f", "entropy": ".2f"}
 DIRECT = 40.0  # times the rate: how fast the policy's short way learns, which has few weights
 STATE, WEIGHTS, RECIPE = "trainer.pt", "weights.safetensors", "agent.toml"
-NUMBERS_KEPT = "update", "variance", "threshold"  # of a run
+KEPT = "update", "variance", "threshold"  # numbers of a run, saved with its parts
 
 
 def fit_agent(
@@ -248,7 +248,7 @@ class Run:
         weights = {f"policy.{k}": v for k, v in self.policy.state_dict().items()}
         if self.source is not None:
             weights |= {f"source.{k}": v for k, v in self.source.model.state_dict().items()}
-        state = {name: getattr(self, name) for name in NUMBERS_KEPT}
+        state = {name: getattr(self, name) for name in KEPT}
         state |= {name: part.state_dict() for name, part in self.parts.items()}
         weights["threshold"] = torch.tensor(self.threshold)
         weights = {k: v.detach().cpu().contiguous() for k, v in weights.items()}
@@ -260,7 +260,7 @@ class Run:
         partial.replace(self.folder / STATE)
 
     def _restore(self, state: dict[str, Any]) -> None:
-        for name in NUMBERS_KEPT:
+        for name in KEPT:
             setattr(self, name, state[name])
         for name, part in self.parts.items():
             part.load_state_dict(state[name])
