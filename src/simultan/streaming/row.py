@@ -100,17 +100,13 @@ class Row:
         """The words that were heard when the word at this place was read."""
         return place + self.late.get(place, 0)
 
-    def next_token(self, word: int) -> int:
-        """The source token after a word."""
-        return self.first + bisect_right(self.word_of, word)
+    def tokens_of(self, count: int) -> int:
+        """Source tokens of the first words of the segment; its end is one word more."""
+        return self.first + bisect_right(self.word_of, count)
 
     def has_words(self, count: int) -> bool:
         """Whether so many words of the segment were read, or there are no more."""
         return self.ended or count <= self.words
-
-    def tokens_of(self, count: int) -> int:
-        """Source tokens of the first words of the segment; its end is one word more."""
-        return self.next_token(count)
 
     def forget(self, token: int) -> None:
         """Source tokens before this one are no longer asked for."""

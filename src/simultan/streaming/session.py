@@ -313,12 +313,13 @@ class Session:
         state = self.rows[choice.row]
         word = state.word(max(map(max, choice.token_heads)))
         if word < state.words or (not state.ended and state.expects):
-            if self.cuts and state.next_token(word) > self.longest // 3:
+            following = state.tokens_of(word)
+            if self.cuts and following > self.longest // 3:
                 self._cut(choice, events)  # all that was read is said: nothing is lost
                 return False
             state.guard.moved()
             state.waiting = False
-            self._move_on(choice.row, state.next_token(word))
+            self._move_on(choice.row, following)
             self._forget(choice.row)
             return True
         if state.ended:

@@ -76,9 +76,6 @@ class Journal:
     def say(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def advance(self, update: int) -> None:
-        self._progress.update(self._task, completed=update)
-
     def note(self, kind: str, update: int, values: Mapping[str, float]) -> None:
         """One line of metrics.jsonl, on the disk before this returns."""
         record = {"kind": kind, "update": update, **values}
