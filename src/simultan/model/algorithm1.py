@@ -49,14 +49,19 @@ def step(
     tokens: Sequence[int],
     state: State,
     rows: Sequence[int],
-    thresholds: Sequence[float],
-    attention: bool,
+    threshold: Sequence[float],
+    *,
+    attention: bool = False,
 ) -> Step:
     """Lines 2 to 17 of the listing: one target token of each row, as far as its heads let it come.
 
-    A row whose heads want a source token that has not been read is left pending: READ.
+    tokens[r] is the last token written in row rows[r]. Rows in the result have decided to write.
+    A row whose heads want a source token that has not been read is left pending: READ. Nothing is
+    committed. `attention`, for fixed policies: the result has the weights over the source.
     """
-    limits = {r: energy_limit(t, model.spread) for r, t in zip(rows, thresholds, strict=True)}
+    if attention and model.policy.learned:
+        raise ValueError(f"attention: not of a model whose policy, {model.policy.name}, learns")
+    limits = {r: energy_limit(t, model.spread) for r, t in zip(rows, threshold, strict=True)}
     last = dict(zip(rows, tokens, strict=True))
     active = [row for row in rows if state.pending[row] is None and _begin(model, state, row)]
     nothing = model.output.weight.detach()[:0]

@@ -17,7 +17,7 @@ from simultan.model.attention import MonotonicAttention, SelfAttention
 from simultan.model.cache import Cache, Span
 from simultan.model.linear import Joint, Linear, Tiled, choose_layout, lay_out
 from simultan.model.policy import NO_CHANCE, Chance, fixed_stops, policy_of
-from simultan.model.state import Memory, State, Step
+from simultan.model.state import Memory, State
 
 MANY = 256  # source tokens read at once: their projections are best kept one at a time
 WORD = 8  # source tokens of a row that may be rows of their own
@@ -249,21 +249,4 @@ class TranslationModel(nn.Module, ABC):
         for span in spans:
             span.cache.write_layers(span, outputs)
 
-    def step(
-        self,
-        tokens: Sequence[int],
-        state: State,
-        rows: Sequence[int],
-        threshold: Sequence[float],
-        *,
-        attention: bool = False,
-    ) -> Step:
-        """Take rows on by one target token, each as far as its heads let it come.
-
-        tokens[r] is the last token written in row rows[r]. Rows in the result have decided to
-        write; the others wait for source. Nothing is committed. `attention`, for fixed
-        policies: the result has the weights over the source.
-        """
-        if attention and self.policy.learned:
-            raise ValueError(f"attention: not of a model whose policy, {self.policy.name}, learns")
-        return algorithm1.step(self, tokens, state, rows, threshold, attention)
+    step = algorithm1.step
