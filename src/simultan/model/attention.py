@@ -280,11 +280,6 @@ class MonotonicAttention(nn.Module):
         """All queries of one target token, x [R, D] -> [R, Q]: to select by, then to attend by."""
         return x[:, :0] if self.all_queries is None else self.all_queries.forward(x, norm)
 
-    def selection(self, queries: Tensor) -> Tensor:
-        """The selection queries among them [R, H, 1, D]."""
-        rows = queries.shape[0]
-        return queries.narrow(1, 0, self.select_width).view(rows, self.selecting_heads, 1, -1)
-
     def first_chosen(
         self,
         queries: Tensor,
@@ -310,7 +305,8 @@ class MonotonicAttention(nn.Module):
             )  # fmt: skip
             return [[found[i * heads + h] + base for h in range(heads)]
                     for i, base in enumerate(bases)]  # fmt: skip
-        query, chosen = self.selection(queries), [list(at) for at in begins]
+        query = queries.narrow(1, 0, self.select_width).view(len(rows), heads, 1, -1)
+        chosen = [list(at) for at in begins]
         looking = [min(at) for at in begins]  # the first token that a head of the row looks at
         while (longest := max(e - t for e, t in zip(ends, looking, strict=True))) > 0:
             slots = [t - base for t, base in zip(looking, bases, strict=True)]

@@ -81,14 +81,12 @@ class Embedding(nn.Module):
         if not self.positions:
             return x
         count = x.shape[1]
-        if max(starts) + count > len(self.table):
-            positions = torch.tensor(starts, device=x.device)[:, None]
-            positions = positions + torch.arange(count, device=x.device)
-            return x + self.waves(positions)
-        if len(starts) == 1:
+        known = max(starts) + count <= len(self.table)
+        if known and len(starts) == 1:
             return x + self.table[starts[0] : starts[0] + count]
         positions = torch.tensor(starts, device=x.device)[:, None]
-        return x + self.table[positions + torch.arange(count, device=x.device)]
+        positions = positions + torch.arange(count, device=x.device)
+        return x + (self.table[positions] if known else self.waves(positions))
 
 
 class LayerNorm(nn.LayerNorm):
