@@ -388,8 +388,7 @@ class Session:
         if words:
             state = self.rows[row]
             state.latest = delay = max(state.latest, delay)  # nothing is written before its turn
-            layers, count = self.decider.layers, self.decider.heads
-            heads = heads or [[delay] * count for _ in range(layers)]
+            heads = heads or [[delay] * self.decider.heads for _ in range(self.decider.layers)]
             events.append((row, Write(" ".join(words), delay, heads)))
 
     def _forget(self, row: int) -> None:
