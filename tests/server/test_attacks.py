@@ -285,6 +285,25 @@ def test_who_sends_on_after_an_error_is_cut_off(start: Start) -> None:
     wait_until(lambda: not server.live.connections)
 
 
+def test_who_breaks_the_protocol_and_is_answered_is_no_failure(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = start()
+    one = Client(server.url)
+    (connection,), (protocol,) = server.live.connections, server.server.server_state.connections
+    loop = server.live.batcher._loop
+    assert loop is not None
+
+    def answer_while_it_breaks() -> None:
+        connection.answer_ping()
+        protocol.data_received(b"\xf3\x80\0\0\0\0")  # no frame has these bits
+
+    loop.call_soon_threadsafe(answer_while_it_breaks)
+    assert one.close_code() == 1002
+    wait_until(lambda: not server.live.connections)
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 # --- words ---
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 
@@ -151,6 +152,11 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
                 return
         self.pending += data
         self._parse()
+
+    async def send(self, message: Any) -> None:
+        if self.close_sent:  # not by the app: the client broke the protocol, or was silent too long
+            raise ClientDisconnected
+        await super().send(message)
 
     async def receive(self) -> Any:
         message = await super().receive()
