@@ -39,7 +39,7 @@ def explanations(source: str) -> dict[tuple[str, str], str]:
 
     Such lines stand below the field, or above one that has no comment beside it.
     """
-    lines = source.splitlines()
+    lines = [*source.splitlines(), ""]
     comments = {
         token.start[0]: token.string.lstrip("# ")
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
