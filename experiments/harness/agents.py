@@ -18,10 +18,8 @@ GROUPS = ("agents", "agents-trained", "agents-prefixes")
 RULE = "agents-wait-k"  # what others are compared with
 
 
-def _agent(
-    label: str, name: str, colour: str, marker: str, thin: bool = False, point: str = ""
-) -> Curve:
-    return Curve(label, lambda run: run.name == name, colour, marker, thin=thin, point=point)
+def _agent(label: str, name: str, colour: str, marker: str, **more: Any) -> Curve:
+    return Curve(label, lambda run: run.name == name, colour, marker, **more)
 
 
 def _prefixes(label: str, point: str, colour: str, marker: str) -> Curve:
@@ -44,7 +42,7 @@ CURVES = [
     _agent("hold-n", "agents-hold", figures.PINK, "P"),
     _agent("imitation", "agents-imitation", figures.ORANGE, "s"),
     _agent("reinforced", "agents-reinforced", figures.INK, "X"),
-    _agent("PREDICT", "agents-predict", figures.INK, "*"),
+    _agent("PREDICT", "agents-predict", figures.INK, "*", line="--"),
     _agent("test-time wait-k", RULE, figures.AMBER, "D"),
 ]
 SLOW = 11.0  # AL of what is drawn; all is in the table

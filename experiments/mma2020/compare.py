@@ -88,6 +88,8 @@ PAIRS = [  # what is claimed, one, other
     (AGENTS, "agents-align-att@align-att-3", "agents-wait-k@wait-k-3"),
     (AGENTS, "agents-align-att@align-att-4", "agents-wait-k@wait-k-5"),
     (AGENTS, "agents-agreement@agreement-3", "agents-wait-k@wait-k-2"),
+    (AGENTS, "agents-agreement@agreement-4", "agents-wait-k@wait-k-3"),
+    (AGENTS, "agents-ed-att@ed-att-0.1-2", "agents-wait-k@wait-k-5"),
     (AGENTS, "agents-ed-att@ed-att-0.3-2", "agents-wait-k@wait-k-2"),
     (AGENTS, "agents-ed-att@ed-att-0.3-2", "agents-wait-k@wait-k-3"),
     (AGENTS, "agents-static@static-2-2", "agents-wait-k@wait-k-1"),
