@@ -89,6 +89,13 @@ PAIRS = [  # what is claimed, one, other
     (AGENTS, "agents-align-att@align-att-4", "agents-wait-k@wait-k-5"),
     (AGENTS, "agents-agreement@agreement-3", "agents-wait-k@wait-k-2"),
     (AGENTS, "agents-agreement@agreement-4", "agents-wait-k@wait-k-3"),
+    (AGENTS, "agents-agreement@agreement-5", "agents-wait-k@wait-k-5"),
+    (AGENTS, "agents-hold@hold-6", "agents-wait-k@wait-k-3"),
+    (AGENTS, "agents-hold@hold-8", "agents-wait-k@wait-k-5"),
+    *[
+        (AGENTS, f"agents-prefixes@{point}", f"agents-static@{point}")
+        for point in ("static-2-2", "static-4-2", "static-6-2")
+    ],
     (AGENTS, "agents-ed-att@ed-att-0.1-2", "agents-wait-k@wait-k-5"),
     (AGENTS, "agents-ed-att@ed-att-0.3-2", "agents-wait-k@wait-k-2"),
     (AGENTS, "agents-ed-att@ed-att-0.3-2", "agents-wait-k@wait-k-3"),
