@@ -78,6 +78,8 @@ def test_bad_text_lists_what_is_possible(text: str) -> None:
 def test_bad_agents(text: str) -> None:
     with pytest.raises(ValueError, match=r"write agreement:PREFIXES, .*wait-k:K"):
         Decoding.parse(text)
+    with pytest.raises(ValueError, match=r"ALPHA between 0 and 1.*; with several, put a space"):
+        Decoding.parse("static:2,2,static:4,2")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_others_keep_what_they_are_given(policy: Policy, text: str) -> None:
     [
         (LEARNED, "k=3", r"k=3: this model's policy is mma-il; it takes threshold=0\.5 or lag=4$"),
         (LEARNED, "beam=4", "mma-il; it takes"),
-        (LEARNED, "wait-k:3", "wait-k:3: this model's policy is mma-il"),
+        (LEARNED, "wait-k:3", r"lag=4 \(an agent decides for offline models\)$"),
         (FIXED, "threshold=0.5", "wait-k; it takes k=3$"),
         (FIXED, "lag=4", "wait-k; it takes k=3$"),
         (FIXED, "beam=4", "wait-k; it takes k=3$"),

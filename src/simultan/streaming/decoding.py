@@ -151,7 +151,8 @@ class Decoding:
         else:
             takes, ways = ("agent", "beam", "sample"), "beam=4 or an agent such as wait-k:3"
         if self != DEFAULT and all(vars(self)[name] is None for name in takes):
-            raise ValueError(f"{self}: this model's policy is {policy.name}; it takes {ways}")
+            why = " (an agent decides for offline models)" if self.agent else ""
+            raise ValueError(f"{self}: this model's policy is {policy.name}; it takes {ways}{why}")
         if not policy.learned:
             return self
         if self.lag is not None:

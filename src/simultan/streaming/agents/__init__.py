@@ -82,9 +82,11 @@ def load_agent(text: str) -> Agent:
     needed = sum(field.default is MISSING for field in expected or [])
     enough = expected is not None and needed <= len(texts) <= len(expected)
     if not enough or None in numbers:
+        between = "; with several, put a space between them" if ":" in rest else ""
         raise ValueError(
-            f"agent {text!r}: write {', '.join(forms())} (whole numbers of at least 1; ALPHA"
-            " between 0 and 1) or the path of an agent's folder, with a slash"
+            f"agent {text!r}: write {', '.join(forms())} (whole numbers of at least 1;"
+            f" {', '.join(_shares())} between 0 and 1) or the path of an agent's folder, with a"
+            f" slash{between}"
         )
     agent: Agent = AGENTS[name](*numbers)
     return agent
@@ -98,9 +100,18 @@ def _numbers(name: str) -> list[Field[Any]] | None:
     return list(dataclasses.fields(kind))
 
 
+def _is_share(field: Field[Any]) -> bool:
+    return field.type in (float, "float")
+
+
+def _shares() -> list[str]:
+    fields = [field for name in AGENTS for field in _numbers(name) or []]
+    return sorted({field.name.upper() for field in fields if _is_share(field)})
+
+
 def _number(field: Field[Any], text: str) -> float | None:
     """A share, where the field is a float, or a whole number from 1 on; None: it is neither."""
-    if field.type in (float, "float"):
+    if _is_share(field):
         share = float(text) if re.fullmatch(r"0?\.[0-9]+", text) else 0.0
         return share or None
     return int(text) if re.fullmatch("[0-9]+", text) and int(text) else None
