@@ -276,8 +276,7 @@ def test_recorded_steps_are_the_steps(
     device = copy.deepcopy(model).cuda()
     eager = tokens_of(Generator(device, search, rows=48, half=False, record=False), sources)
     same = sum(map(tuple.__eq__, wanted, eager))
-    # but for ties; a draw parts wherever rounding crosses a boundary (381 of 480 on an H200)
-    assert same >= (0.7 if search.sampling else 0.9) * len(sources)
+    assert same >= 0.9 * len(sources)  # but for ties
     recorded = Generator(device, search, rows=48, half=False)
     for _ in range(2):
         assert tokens_of(recorded, sources) == eager
