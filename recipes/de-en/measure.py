@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import statistics
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,19 @@ def texts(tests: Path, name: str) -> tuple[list[str], list[str]]:
 class Measurer:
     """One model on the test sets; a line of MEASURED/SYSTEM.STORED.jsonl for each run."""
 
-    def __init__(self, model: str, system: str, tests: Path, out: Path, device: str, rows: int):
+    def __init__(
+        self,
+        model: str,
+        system: str,
+        tests: Path,
+        out: Path,
+        device: str,
+        rows: int,
+        jobs: int = 1,
+    ) -> None:
         folder = boxed.resolve(model)
+        self.made_of = (model, system, tests, out, device, rows)
+        self.jobs = jobs
         self.translator = simultan.load(folder, device=device)
         self.system, self.stored = system, stored_as(folder)
         self.tests, self.out, self.rows = tests, out, rows
@@ -96,6 +108,14 @@ class Measurer:
         print(f"{self.system} {self.stored} {name} {shown}: BLEU {scores.bleu:.2f} AL {lag}")
         return record
 
+    def runs(self, tasks: list[dict[str, Any]]) -> list[dict]:
+        """All of them, in this order or, with several jobs, begun in this order."""
+        if self.jobs == 1:
+            return [self.run(**task) for task in tasks]
+        spawn = multiprocessing.get_context("spawn")  # threads do not survive a fork
+        with spawn.Pool(self.jobs, _take_place, self.made_of) as pool:
+            return pool.map(_run, tasks, chunksize=1)
+
     def threshold(self, energy: float) -> float:
         """The threshold that heads with at least this energy exceed."""
         spread = self.translator.model.spread
@@ -107,8 +127,11 @@ class Measurer:
         set; the grid's end where it does not reach so far."""
         path = self.out / "thresholds.json"
         if not path.exists():
-            runs = {e: self.run(SELECTION, every=every, threshold=self.threshold(e)) for e in GRID}
-            points = sorted((run["al"], e) for e, run in runs.items() if run["al"] is not None)
+            common = {"name": SELECTION, "every": every}
+            runs = self.runs([{**common, "threshold": self.threshold(e)} for e in GRID])
+            points = sorted(
+                (run["al"], e) for e, run in zip(GRID, runs, strict=True) if run["al"] is not None
+            )
             Lags.of([(self.threshold(e), round(al, 2)) for al, e in points]).save(self.out)
             between = np.interp(LAGS, *zip(*points, strict=True))
             chosen = sorted({self.threshold(energy) for energy in between})
@@ -127,11 +150,25 @@ class Measurer:
         elif policy.name == "wait-k":
             settings = [{"k": k} for k in ks]
             sets = [name for name in sets if name in COMPARED]
+        tasks = []
         for name in sets:
-            for setting in settings:
-                self.run(name, **setting)
-                if name == SPOKEN and policy.name != "wait-k":
-                    self.run(name, spoken=True, **setting)
+            tasks += [{"name": name, **setting} for setting in settings]
+            if name == SPOKEN and policy.name != "wait-k":
+                tasks += [{"name": name, "spoken": True, **setting} for setting in settings]
+        self.runs(tasks)
+
+
+def _take_place(*made_of: Any) -> None:
+    """A process measures with a model of its own."""
+    global _measurer
+    _measurer = Measurer(*made_of)
+
+
+def _run(task: dict[str, Any]) -> dict:
+    return _measurer.run(**task)
+
+
+_measurer: Measurer
 
 
 def note_training(run: Path, system: str, out: Path) -> None:
@@ -160,13 +197,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--ks", default=",".join(map(str, KS)))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rows", type=int, default=32)
+    parser.add_argument("--jobs", type=int, default=1, help="processes, each with its own model")
     parser.add_argument("--training", type=Path, help="a run's folder: note what it cost")
     options = parser.parse_args(arguments)
     if options.training is not None:
         note_training(options.training, options.system, options.out)
     if options.model:
         measurer = Measurer(
-            options.model, options.system, options.tests, options.out, options.device, options.rows
+            options.model,
+            options.system,
+            options.tests,
+            options.out,
+            options.device,
+            options.rows,
+            options.jobs,
         )
         ks = tuple(int(k) for k in options.ks.split(","))
         sets = [name for name in options.sets.split(",") if name]

@@ -1,10 +1,11 @@
 """Files in small pieces, for a machine that takes and gives only so much at a time.
 
-    python recipes/de-en/second/carry.py pack OUT/NAME PATH ... --piece 15
+    python recipes/de-en/second/carry.py pack OUT/NAME PATH ... --piece 15 [--small]
     python recipes/de-en/second/carry.py unpack OUT/NAME --into FOLDER
 
 pack writes OUT/NAME.tar.xz.00, .01, ...: `cat` of them is a tar in xz, which any tool reads. It
-is compressed by all cores, each a part of its own.
+is compressed by all cores, each a part of its own. --small: for shards, which become 5% smaller
+in ten times the time.
 """
 
 from __future__ import annotations
@@ -13,35 +14,41 @@ import argparse
 import io
 import lzma
 import os
+import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
-CHUNK = 16 * 2**20  # bytes that one core compresses at a time
 MIB = 2**20
+CHUNK, LARGE = 16 * MIB, 64 * MIB  # bytes that one core compresses at a time; with --small
+# tokens are numbers of two bytes
+SMALL = {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lp": 1, "pb": 1}
+MAGIC = b"\xfd7zXZ\0"  # how a stream of xz begins
 
 
 class _Chunks(io.RawIOBase):
     """Collects what a tar writes."""
 
-    def __init__(self) -> None:
-        self.waiting, self.full = bytearray(), list[bytes]()
+    def __init__(self, size: int) -> None:
+        self.size, self.waiting, self.full = size, bytearray(), list[bytes]()
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: bytes) -> int:  # type: ignore[override]
         self.waiting += data
-        while len(self.waiting) >= CHUNK:
-            self.full.append(bytes(self.waiting[:CHUNK]))
-            del self.waiting[:CHUNK]
+        while len(self.waiting) >= self.size:
+            self.full.append(bytes(self.waiting[: self.size]))
+            del self.waiting[: self.size]
         return len(data)
 
 
-def _chunks(paths: Sequence[Path]) -> Iterator[bytes]:
+def _chunks(paths: Sequence[Path], size: int) -> Iterator[bytes]:
     """A tar of the paths, some megabytes at a time; each path under its own name."""
-    collected = _Chunks()
+    collected = _Chunks(size)
     with tarfile.open(fileobj=collected, mode="w|") as archive:
         for path in paths:
             archive.add(path, arcname=path.name)
@@ -52,7 +59,11 @@ def _chunks(paths: Sequence[Path]) -> Iterator[bytes]:
 
 
 def pack(
-    name: Path, paths: Sequence[Path], piece: int = 15 * MIB, workers: int | None = None
+    name: Path,
+    paths: Sequence[Path],
+    piece: int = 15 * MIB,
+    workers: int | None = None,
+    small: bool = False,
 ) -> list[Path]:
     """Write the pieces; returns them in order."""
     name.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +75,8 @@ def pack(
         pieces[-1].write_bytes(data)
 
     with ProcessPoolExecutor(workers or os.cpu_count()) as pool:
-        for compressed in pool.map(lzma.compress, _chunks(paths)):
+        chunks = _chunks(paths, LARGE if small else CHUNK)
+        for compressed in pool.map(partial(_compress, small), chunks):
             rest += compressed  # xz allows one stream after the other
             while len(rest) >= piece:
                 write(rest[:piece])
@@ -74,39 +86,32 @@ def pack(
     return pieces
 
 
-class _Joined(io.RawIOBase):
-    """Files read as one."""
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self.paths, self.file = list(paths), io.BytesIO()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        data = self.file.read(len(buffer))
-        while not data and self.paths:
-            self.file = io.BytesIO(self.paths.pop(0).read_bytes())
-            data = self.file.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+def _compress(small: bool, data: bytes) -> bytes:
+    return lzma.compress(data, filters=[SMALL]) if small else lzma.compress(data)
 
 
-def unpack(name: Path, into: Path) -> list[str]:
+def unpack(name: Path, into: Path, workers: int | None = None) -> list[str]:
     """Unpack the pieces of a name; returns what stood in them."""
     pieces = sorted(name.parent.glob(f"{name.name}.tar.xz.*"))
     if not pieces:
         raise FileNotFoundError(f"{name}.tar.xz.*: no pieces there")
     into.mkdir(parents=True, exist_ok=True)
-    with (
-        lzma.open(io.BufferedReader(_Joined(pieces), MIB)) as stream,
-        tarfile.open(fileobj=stream, mode="r|") as archive,
-    ):
-        names = []
-        for member in archive:
-            archive.extract(member, into, filter="data")
-            names.append(member.name)
+    data = b"".join(piece.read_bytes() for piece in pieces)
+    with tarfile.open(fileobj=io.BytesIO(_decompress(data, workers))) as archive:
+        names = archive.getnames()
+        archive.extractall(into, filter="data")
     return names
+
+
+def _decompress(data: bytes, workers: int | None) -> bytes:
+    """Stream by stream, on all cores."""
+    starts = [found.start() for found in re.finditer(re.escape(MAGIC), data)]
+    streams = [data[first:last] for first, last in pairwise([*starts, len(data)])]
+    try:
+        with ProcessPoolExecutor(workers or os.cpu_count()) as pool:
+            return b"".join(pool.map(lzma.decompress, streams))
+    except lzma.LZMAError:  # what looked like a beginning was none, or something is missing
+        return lzma.decompress(data)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -115,10 +120,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("name", type=Path)
     parser.add_argument("paths", type=Path, nargs="*")
     parser.add_argument("--piece", type=float, default=15, help="MiB")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--workers", type=int)
     parser.add_argument("--into", type=Path, default=Path())
     options = parser.parse_args(arguments)
     if options.what == "pack":
-        for path in pack(options.name, options.paths, int(options.piece * MIB)):
+        more = {"workers": options.workers, "small": options.small}
+        for path in pack(options.name, options.paths, int(options.piece * MIB), **more):
             print(f"{path} {path.stat().st_size / MIB:.1f} MiB")
     else:
         print(*unpack(options.name, options.into), sep="\n")

@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 from compose import compose
+from numpy.typing import NDArray
 
 from simultan.data.codec import Codec
 from simultan.data.corpus import Prepared, prepare
@@ -45,6 +46,16 @@ COMPOSED = 20_000  # pairs of compose.py
 FORWARD = 7  # of ten lines that the teacher translated, so many replace what people wrote
 GERMAN = 1.5  # its words count more for the vocabulary: compounds need more pieces
 SAMPLED = 3  # the vocabulary is learnt from every third line
+LONGEST = 192  # tokens
+DECODED = 10_000  # sentences at a time
+CHECKS: dict[str, Any] = {
+    "deduplicate": True,
+    "max_ratio": 3.0,
+    "check_languages": True,
+    "drop": r"\\",
+    "max_length": LONGEST,
+}
+SPEECH: dict[str, Any] = {"join": 0.4, "longest_run": 8, "asr": 0.3, "spell_numbers": 0.3}
 
 
 @dataclass(frozen=True)
@@ -179,9 +190,6 @@ def make_pairs(options: argparse.Namespace) -> Prepared:
     codec = Codec.load(options.like) if options.like else learn_vocabulary(sources, pairs, size)
     if options.made:
         pairs = with_made(sources, pairs, options.made)
-    speech: dict[str, Any] = {}
-    if options.speech:
-        speech = {"join": 0.4, "longest_run": 8, "asr": 0.3, "spell_numbers": 0.3}
     prepared = prepare(
         options.out,
         list(pairs.values()),
@@ -189,14 +197,11 @@ def make_pairs(options: argparse.Namespace) -> Prepared:
         sources.held_out("test"),
         codec=codec,
         without=without,
-        deduplicate=True,
-        max_ratio=3.0,
-        check_languages=True,
-        drop=r"\\",
-        max_length=192,
         overwrite=True,
+        note_begins=not options.speech,
         progress=lambda what, done: print(f"\r{what:<40}", end="", flush=True),
-        **speech,
+        **CHECKS,
+        **(SPEECH if options.speech else {}),
     )
     (options.out / NAMES).write_text(json.dumps(list(pairs)) + "\n", encoding="utf-8")
     return prepared
@@ -239,17 +244,24 @@ def decode(folder: Path, out: Path) -> dict[str, int]:
         (corpus.target, codec.target_vocabulary, codec.target_language),
     )
     for side, vocabulary, language in sides:
-        lengths, begin = side.lengths(), 0
+        begin = 0
         for name, source in zip(names, corpus.prepared["sources"], strict=True):
             end = begin + source["pairs"]
             if not source["tag"]:
                 counts[name] = source["pairs"]
                 with (out / f"{name}.{language}").open("w", encoding="utf-8") as file:
-                    for number in range(begin, end):
-                        row = side.rows(np.array([number]), int(lengths[number]))[0]
-                        file.write(" ".join(vocabulary.decode(row.tolist())) + "\n")
+                    for first in range(begin, end, DECODED):
+                        numbers = np.arange(first, min(first + DECODED, end))
+                        file.writelines(read_rows(side, vocabulary, numbers))
             begin = end
     return counts
+
+
+def read_rows(side: Any, vocabulary: Vocabulary, numbers: NDArray[Any]) -> Iterator[str]:
+    """Sentences of a side of a corpus as lines of text."""
+    lengths = side.lengths()[numbers]
+    for row, length in zip(side.rows(numbers, int(lengths.max())), lengths, strict=True):
+        yield " ".join(vocabulary.decode(row[:length].tolist())) + "\n"
 
 
 def describe(prepared: Prepared) -> Iterator[str]:
