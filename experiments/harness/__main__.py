@@ -19,7 +19,7 @@ from simultan.config import ConfigError
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments.harness", description=__doc__)
     parser.add_argument("experiment", help="a folder of experiments/, or a plan file")
-    parser.add_argument("--only", default="", help="runs, groups or part1, part2, by commas")
+    parser.add_argument("--only", default="", help="runs, groups, lists or part1, part2, by commas")
     parser.add_argument("--dry-run", action="store_true", help="list the runs and their updates")
     parser.add_argument("--data", type=Path, help="released files, or prepared corpora")
     parser.add_argument("--out", type=Path, help="checkpoints; default: work/EXPERIMENT")
@@ -33,6 +33,7 @@ def main() -> int:
     parser.add_argument("--redo", action="store_true", help="also runs that have a result")
     parser.add_argument("--follow", action="store_true", help="read the plan anew for each run")
     parser.add_argument("--compiled", type=Path, help="folder of compiled code, also of before")
+    parser.add_argument("--wait", type=float, default=0.0, help="seconds, for a corpus being made")
     parser.add_argument("--revision", default="", help="of the code, where git does not know it")
     arguments = parser.parse_args()
     try:
@@ -64,6 +65,7 @@ def _run(arguments: argparse.Namespace) -> int:
         jobs=jobs,
         redo=arguments.redo,
         scale=arguments.scale,
+        wait=arguments.wait,
         compiled=arguments.compiled,
         revision=arguments.revision or revision(Path(__file__).parent),
         command=f"python -m experiments.harness {plan.name} --only {','.join(only)}".removesuffix(

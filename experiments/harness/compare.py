@@ -6,7 +6,7 @@ The same resampled sentences score both systems of a pair.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,14 +32,15 @@ def find_text(folder: Path, names: Iterable[str]) -> list[str]:
 
 def compare(
     folder: Path,
-    pairs: Iterable[tuple[str, str, str]],
+    pairs: Iterable[tuple[str, str, str | Mapping[str, float]]],
     references: Sequence[str],
     bleu: BLEU,
     draws: int = DRAWS,
 ) -> None:
     """Write comparisons.json: for each claim, one run and another, the difference and its interval.
 
-    Runs whose predictions are not there are left out.
+    The other may be a point on the line between two: their names with shares that sum to 1. Runs
+    whose predictions are not there are left out.
     """
     random = np.random.default_rng(1)
     drawn = random.integers(len(references), size=(draws, len(references)))
@@ -61,12 +62,16 @@ def compare(
         return scores[name]
 
     found = []
-    for claim, one, other in pairs:
-        missing = [name for name in (one, other) if not _predictions(folder, name).is_file()]
+    for claim, one, mix in pairs:
+        shares = {mix: 1.0} if isinstance(mix, str) else mix
+        other = " and ".join(shares)
+        missing = [name for name in (one, *shares) if not _predictions(folder, name).is_file()]
         if missing:
             print(f"{one} and {other}: no predictions of {missing[0]}")
             continue
-        (first, many), (second, others) = measured(one), measured(other)
+        first, many = measured(one)
+        second = sum(share * measured(name)[0] for name, share in shares.items())
+        others = sum(share * measured(name)[1] for name, share in shares.items())
         low, high = np.percentile(many - others, [2.5, 97.5])
         found.append(
             {"claim": claim, "one": one, "other": other, "difference": round(first - second, 3),

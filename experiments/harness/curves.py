@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from experiments.harness import tables
@@ -12,9 +12,21 @@ from experiments.harness.plan import Plan
 from experiments.harness.tables import Results, Row, number
 from simultan.latency import METRICS
 
-__all__ = ["between", "comparisons", "equal_dal", "equal_latency", "frontier", "nearest"]
+__all__ = [
+    "between",
+    "comparisons",
+    "equal",
+    "equal_dal",
+    "equal_latency",
+    "equal_table",
+    "frontier",
+    "nearest",
+    "point_name",
+    "shares",
+]
 
 Line = list[tuple[float, float]]  # latency and quality
+NEAR = 1.0  # words of AL: a slower point that is further away says nothing of this latency
 
 
 def between(line: Sequence[tuple[float, float]], x: float) -> float | None:
@@ -36,7 +48,10 @@ def frontier(rows: Sequence[Row], key: str, quality: str) -> Line:
 
 
 def equal_latency(plan: Plan, results: Results, names: Iterable[str], other: str = "wait-k") -> str:
-    """The points of these groups minus another group at equal latency, by every measure of it."""
+    """The points of these groups minus another group at equal latency, by every measure of it.
+
+    A point that is faster than all others stands beside their fastest, if that is near.
+    """
     fixed = _wrote(tables.rows_of(tables.first_seed(plan, other), results))
     runs = [run for name in names for run in tables.of_group(plan, name)]
     rows = _wrote(tables.rows_of(runs, results))
@@ -51,23 +66,29 @@ def _wrote(rows: Sequence[Row]) -> list[Row]:
 
 
 def _equal_latency(plan: Plan, rows: Sequence[Row], fixed: Sequence[Row], part: str) -> str:
-    body = []
+    body, alone = [], []
     for row in rows:
         own = getattr(row, part)
         bleu = own[plan.quality]
+        near = min(getattr(r, part)["al"] for r in fixed) - own["al"] <= NEAR
         cells = []
         for key in METRICS:
             line = sorted((getattr(r, part)[key], getattr(r, part)[plan.quality]) for r in fixed)
             other = between(line, own[key])
-            if other is None and own[key] < line[0][0]:
+            if other is None and near and own[key] < line[0][0]:
                 fastest = min(fixed, key=lambda r: getattr(r, part)[key])
                 name = fastest.point.replace("=", " = ") or fastest.run.name
                 cells.append(f"{bleu - line[0][1]:+.2f} ({name} is slower)")
             else:
                 cells.append("" if other is None else f"{bleu - other:+.2f}")
-        body.append([row.run.name, number(bleu), number(own["al"]), *cells])
+        if any(cells):
+            body.append([row.run.name, number(bleu), number(own["al"]), *cells])
+        else:
+            alone.append(f"{row.run.name} ({number(bleu)} at {number(own['al'])})")
     name = {"test": plan.test, "valid": plan.valid}[part]
-    return tables.table([name, "BLEU", "AL", *(f"by {key.upper()}" for key in METRICS)], body)
+    text = tables.table([name, "BLEU", "AL", *(f"by {key.upper()}" for key in METRICS)], body)
+    left = f"Nothing to compare with at their latency ({name}): {', '.join(alone)}.\n"
+    return "\n".join([*([text] if body else []), *([left] if alone else [])])
 
 
 def equal_dal(
@@ -124,13 +145,58 @@ def nearest(
                 yield claim, row, there
 
 
-def comparisons(path: Path) -> str:
+def comparisons(path: Path, wanted: Callable[[str], bool] = lambda claim: True) -> str:
     """Differences with their 95% intervals, as compare.py left them."""
-    if not path.exists():
-        return tables.not_run()
+    found = json.loads(path.read_text("utf-8")) if path.exists() else []
     body = [
         [c["claim"], c["one"], c["other"], f"{c['difference']:+.2f}",
          f"{c['low']:+.2f} to {c['high']:+.2f}"]
-        for c in json.loads(path.read_text("utf-8"))
+        for c in found
+        if wanted(c["claim"])
     ]  # fmt: skip
-    return tables.table(["", "one", "other", "difference", "95%"], body)
+    return (
+        tables.table(["", "one", "other", "difference", "95%"], body)
+        if body
+        else (tables.not_run())
+    )
+
+
+def point_name(row: Row) -> str:
+    """The name of a point as its file of translations has it."""
+    return Path(tables.predictions_of(row) or "").name.split(".jsonl")[0]
+
+
+def equal(title: str, key: str) -> str:
+    """The claim of a comparison with the line of a system at equal latency."""
+    name = key.removesuffix("_subwords")
+    return f"minus {title} at equal {name.upper()}{', tokens' if name != key else ''}"
+
+
+def shares(line: Iterable[Row], key: str, latency: float | None) -> dict[str, float] | None:
+    """Which points of a line lie around a latency, and how much each counts; None: outside."""
+    if latency is None:  # as with beams
+        return None
+    measured = (row for row in line if row.test[key] is not None)
+    rows = sorted(measured, key=lambda row: float(row.test[key]))
+    for left, right in itertools.pairwise(rows):
+        if left.test[key] <= latency <= right.test[key]:
+            apart = right.test[key] - left.test[key]
+            share = (latency - left.test[key]) / apart if apart else 0.0
+            return {point_name(left): 1 - share, point_name(right): share}
+    return None
+
+
+def equal_table(path: Path, rows: Iterable[Row], columns: Iterable[tuple[str, str]]) -> str:
+    """Points minus other systems at equal latency: a column for each system and metric."""
+    found = json.loads(path.read_text("utf-8")) if path.exists() else []
+    known = {(c["claim"], c["one"]): c for c in found}
+    claims = [equal(title, key) for title, key in columns]
+    body = []
+    for row in rows:
+        cells = [known.get((claim, point_name(row))) for claim in claims]
+        if any(cells):
+            body.append([tables.show(row), *(number(row.test[k]) for k in ("bleu", "al", "dal")), *(
+                f"{c['difference']:+.2f} [{c['low']:.2f}, {c['high']:.2f}]" if c else ""
+                for c in cells
+            )])  # fmt: skip
+    return tables.table(["", "BLEU", "AL", "DAL", *claims], body) if body else tables.not_run()

@@ -28,7 +28,7 @@ from experiments.harness.measure import Losses, Measured, Score, Share, write_pr
 from experiments.harness.options import Options, Summary
 from experiments.harness.plan import Plan, PlannedRun, label
 from experiments.harness.workers import open_workers
-from simultan import checkpoint
+from simultan import boxed, checkpoint
 from simultan import config as configuration
 from simultan import model as models
 from simultan.config import Config
@@ -47,6 +47,7 @@ TINY = (  # every run in a second or two: shows that it loads, trains and transl
 )  # fmt: skip
 VALIDATED = 500  # sentences of the validation set that choose among checkpoints
 SHARES = 5  # of a set: the more, the sooner the last run is measured
+SMALL = 200  # sentences of a set that is no more than one share
 
 
 class Experiment:
@@ -80,10 +81,11 @@ class Experiment:
     def run(self, plan: Plan, runs: Iterable[PlannedRun]) -> Summary:
         """Train and measure runs in this order; `runs` is asked for the next one when its turn
         has come."""
-        self.plan, jobs, kept = plan, self.options.jobs, self.options.compiled
+        self.plan, jobs = plan, self.options.jobs
         self.chosen = runs if isinstance(runs, list) else list(plan.runs)
-        for file in [] if kept is None else sorted(kept.glob("*")):
-            artifacts.load(file)
+        if self.options.compiled is not None:
+            for file in sorted(self.options.compiled.glob("*")):
+                artifacts.load(file)
         measuring: list[Future[None]] = []
         # few runs at a time: what ends a run would wait behind the shares of all others
         with ThreadPoolExecutor(3) as threads, open_workers(jobs) as self.workers:
@@ -98,8 +100,6 @@ class Experiment:
                     pass
             finally:
                 self.workers.shutdown(wait=False, cancel_futures=True)
-                if kept is not None:
-                    artifacts.save(kept / plan.name)
         return self.summary
 
     # -- training
@@ -120,8 +120,8 @@ class Experiment:
             self._leave(run, f"it needs {run.needs}, which is not trained here")
             return None
         try:
-            chosen = self.plan.corpora[run.corpus]
-            corpus = prepared_folder(chosen, self.options.data, self.options.out, self.say)
+            chosen, where = self.plan.corpora[run.corpus], self.options
+            corpus = prepared_folder(chosen, where.data, where.out, self.say, where.wait)
             if run.recipe is None:
                 return corpus, {}
             facts = self._train(run, corpus)
@@ -159,6 +159,8 @@ class Experiment:
             pool=self.pool,
         )
         seconds = before + time.monotonic() - start
+        if self.options.compiled is not None:  # at once: a machine may go without a word
+            artifacts.save(self.options.compiled / self.plan.name)
         # folders of this machine mean nothing elsewhere: names stand for them
         named = configuration.parse(
             configuration.dump(config),
@@ -258,13 +260,17 @@ class Experiment:
         folder = candidates[chosen]
         before = {} if run.recipe or self.options.redo else self._points(run)
         shares = {
-            f"{split}@{label(point)}": Share(place / split, folder, corpus, split, point, count)
+            f"{split}@{label(point)}": Share(
+                place / split, folder, corpus, split, point, count, quantize=run.quantize
+            )
             for point in run.points
             if label(point) not in before
             for split, count in (("valid", run.validated), ("test", 0))
         }
-        work = Losses(folder, corpus, 20 if self.options.tiny else VALIDATED)
-        losses = self.workers.submit(work, self._measures_on())
+        losses: Future[dict[str, float]] | None = None
+        if run.recipe is not None:
+            work = Losses(folder, corpus, 20 if self.options.tiny else VALIDATED)
+            losses = self.workers.submit(work, self._measures_on())
         found = self._all(run, shares)
         points = []
         for point, name in [(point, label(point)) for point in run.points]:
@@ -289,7 +295,7 @@ class Experiment:
             "recipe": None if model.recipe is None else model.recipe.name,
             "settings": list(model.settings),
             "init_from": run.init_from,
-            "uses": run.use,
+            "uses": run.use or run.model,
             "seed": model.seed,
             "scale": self.options.scale,
             "tiny": self.options.tiny,
@@ -303,13 +309,15 @@ class Experiment:
             "chosen": chosen,
             "dal_range": list(run.dal_range),
             "inside_range": inside,
-            "validation_losses": losses.result(),
+            "validation_losses": {} if losses is None else losses.result(),
             "points": points,
             "config": facts.get("config", ""),
         }
 
     def _candidates(self, run: PlannedRun) -> dict[str, Path]:
         """The averaged model, and the last checkpoints by their update."""
+        if run.model:
+            return {"final": boxed.resolve(run.model)}
         folder = RunFolder(self.options.out / "runs" / (run.use or run.name))
         found = {"final": folder.final}
         if run.candidates and not run.use:
@@ -318,11 +326,13 @@ class Experiment:
 
     def _all(self, run: PlannedRun, shares: dict[str, Share]) -> dict[str, Measured]:
         """Measure sets in shares; what an earlier call has translated is not done again."""
-        count = SHARES if self.options.jobs and not self.options.tiny else 1
+        many = self.options.jobs and not self.options.tiny
         sets: dict[str, tuple[Path, ...]] = {}
         futures: list[Future[None]] = []
         for name, share in shares.items():
             suffix = label(share.decoding).replace(":", "-")
+            # a small set is soon done: loading the model would take as long
+            count = SHARES if many and not 0 < share.sentences <= SMALL else 1
             logs = tuple(
                 share.log.with_name(f"{share.log.name}@{suffix}.{i}.{count}") for i in range(count)
             )
@@ -344,7 +354,9 @@ class Experiment:
     # -- what became of it
 
     def _model(self, name: str) -> Path:
-        return RunFolder(self.options.out / "runs" / name).final
+        """Of a run of the plan, trained or given."""
+        given = self.plan.run(name).model
+        return boxed.resolve(given) if given else RunFolder(self.options.out / "runs" / name).final
 
     def _result(self, run: PlannedRun) -> Path:
         return self.options.results / "results" / f"{run.name}.json"

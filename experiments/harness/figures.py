@@ -73,9 +73,9 @@ def named(
     return Curve(label, lambda run: run.name.startswith(names), colour, marker, line)
 
 
-def rule(label: str, name: str, marker: str) -> Curve:
-    """One run that decides by a rule, in grey."""
-    return Curve(label, lambda run: run.name == name, GREY, marker, thin=True)
+def rule(label: str, name: str, marker: str, colour: str = GREY, line: str = "-") -> Curve:
+    """Runs that decide by a rule, thin."""
+    return Curve(label, lambda run: run.name.startswith(name), colour, marker, line, thin=True)
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,12 @@ def draw_ablation(plan: Plan, results: Results) -> Figure:
 
 
 def plot(axis: Axes, rows: Sequence[Row], key: str, quality: str, one: Curve) -> None:
-    points = sorted((r.test[key], r.test[quality]) for r in rows if r.test.get(key) is not None)
+    # by AL: AP may fall where AL rises, and a line in the order of AP would go to and fro
+    measured = [row for row in sorted(rows, key=lagging) if row.test.get(key) is not None]
+    plot_points(axis, [(row.test[key], row.test[quality]) for row in measured], one)
+
+
+def plot_points(axis: Axes, points: Sequence[tuple[float, float]], one: Curve) -> None:
     if points:
         axis.plot(
             [x for x, _ in points],

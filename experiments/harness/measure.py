@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import simultan
-from simultan import checkpoint
+from simultan import atomic, checkpoint
 from simultan.data.sources import read_lines
 from simultan.evaluation.evaluate import translate_set
 from simultan.evaluation.instances import Instance, read_log, write_log
@@ -53,6 +53,7 @@ class Share:
     sentences: int = 0  # of the set, evenly through it; 0: all
     index: int = 0  # this is the share that begins with this sentence
     count: int = 1
+    quantize: str | None = None
 
     def __call__(self, device: str) -> None:
         if self.log.exists():
@@ -64,7 +65,7 @@ class Share:
         every = max(1, len(sources) // (self.sentences or len(sources)))
         chosen = list(range(0, len(sources), every))[self.index :: self.count]
         instances = translate_set(
-            simultan.load(self.model, device=device),
+            simultan.load(self.model, device=device, quantize=self.quantize),
             [sources[i] for i in chosen],
             [references[i] for i in chosen],
             rows=128 if device == "cpu" else 512,
@@ -126,7 +127,10 @@ def read_predictions(path: Path) -> list[Instance]:
 
 @dataclass(frozen=True)
 class Losses:
-    """NLL per token, L_avg and L_var per sentence of the validation set, teacher-forced."""
+    """NLL per token, L_avg and L_var per sentence of the validation set, teacher-forced.
+
+    Of a policy that learns once more with the stops of a stream: nll_hard and so on.
+    """
 
     model: Path
     corpus: Path
@@ -134,7 +138,12 @@ class Losses:
 
     def __call__(self, device: str) -> dict[str, float]:
         model, config, _ = checkpoint.load_model(self.model, device)
-        return teacher_forced(model, config.loss, self.corpus, self.sentences)
+        found = teacher_forced(model, config.loss, self.corpus, self.sentences)
+        if model.policy.learned:
+            model.decided = True
+            hard = teacher_forced(model, config.loss, self.corpus, self.sentences)
+            found |= {f"{name}_hard": value for name, value in hard.items()}
+        return found
 
 
 def head_habits(instances: Sequence[Instance]) -> dict[str, list[list[float]]]:
@@ -169,9 +178,8 @@ def write_predictions(path: Path, packed: bytes) -> None:
     delays and lengths in them; `guesses`: whether each guess of an agent was right.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(packed)
-    part.replace(path)
+    with atomic.place(path) as partial:
+        partial.write_bytes(packed)
 
 
 def _packed(instances: Sequence[Instance], subwords: bool) -> bytes:

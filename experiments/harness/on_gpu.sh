@@ -2,14 +2,20 @@
 # A part of a plan on a machine that keeps nothing. Run again, it continues where it stopped.
 #   on_gpu.sh EXPERIMENT [NAMES [MINUTES [TRAIN_MINUTES [MORE OPTIONS ...]]]]
 # trains and measures; results, predictions and the log go to $OUT as one archive, to be unpacked in
-# the experiment's folder. What a call cannot bring at once comes and goes in parts:
+# the experiment's folder (at_home.sh does). In several calls, where one must not take so long:
+#   on_gpu.sh start EXPERIMENT ...               the same beside other calls, in a process of its own
+#   on_gpu.sh wait EXPERIMENT [SECONDS [MODELS]] until then, or until it ends: what it said, and to $OUT what it
+#                                                has; and of these runs the models that are trained, see ship
+# What a call cannot bring at once comes and goes in parts:
 #   on_gpu.sh keep FOLDER           copies the parts in a folder to $STORE
-#   on_gpu.sh unpack                unpacks all parts (NAME.tar.xz.01, NAME.tar.xz.02, ...) into $WORK
-#   on_gpu.sh ship NAMES [FIRST]    models of runs as float16, pieces of 15 MiB, four of them to $OUT
+#   on_gpu.sh unpack                unpacks all parts (NAME.tar.xz.01, NAME.tar.xz.02, ...) into $WORK, and tries
+#                                   whether all corpora can be read here
+#   on_gpu.sh ship MODELS [FIRST]   models of runs as int8, in pieces of 13 MiB, four of them to $OUT, those that
+#                                   no call has brought yet, or from the piece FIRST of all, counted from 0
 # An archive's folders are those of $WORK: data/CORPUS, runs/NAME/final, trained/NAME.json, and site/:
 # Python packages that are used where the machine has none of that name.
-# DATA: folder of the prepared corpora (runs). WORK: checkpoints. REVISION: of the code. COMPILED: folder
-# of compiled code that is kept; with it a fresh machine has less to compile.
+# DATA: folder of the prepared corpora ($WORK/data). WORK: checkpoints. REVISION: of the code. COMPILED: folder
+# of compiled code that is kept (it comes back as $OUT/compiled); with it a fresh machine has less to compile.
 set -u
 cd "$(dirname "$0")/../.."
 export PYTHONPATH=src:. PYTHONUNBUFFERED=1
@@ -24,6 +30,7 @@ mkdir -p "$WORK" "$OUT"
 
 unpack() {
     for first in "$STORE"/*.01; do
+        [ -e "$first" ] || continue
         stem=${first%.01}
         case $stem in *.xz) kind=xz ;; *) kind= ;; esac
         cat "$stem".[0-9]* | $PYTHON -c "import sys, tarfile
@@ -31,6 +38,20 @@ tarfile.open(fileobj=sys.stdin.buffer, mode='r|$kind').extractall(sys.argv[1], f
         rm "$stem".[0-9]*
     done
     du -s "$WORK"/data/* "$WORK"/runs/*/final 2> /dev/null || true
+    add_packages
+    check
+}
+
+check() { # whether this machine can read and write text of every corpus: better now than after the training
+    $PYTHON - "$WORK"/data/*/pipeline.json << 'EOF'
+import pathlib, sys
+from simultan.data.codec import Codec
+for path in map(pathlib.Path, sys.argv[1:]):
+    if path.exists():
+        codec = Codec.load(path.parent)
+        codec.encode_source("Is it there?"), codec.decode_target(codec.encode_target("It is.")[:-1])
+        print(f"{path.parent.name}: text is read and written")
+EOF
 }
 
 add_packages() { # of $WORK/site those that are missing here
@@ -50,52 +71,84 @@ EOF
 }
 
 ship() { # names, first piece
-    mkdir -p "$WORK/ship"
-    rm -f "$WORK"/ship/pieces.*
-    folders=()
+    mkdir -p "$WORK/ship/trained"
     for name in ${1//,/ }; do
-        folder=$WORK/ship/runs/$name/final
-        [ -d "$folder" ] || $PYTHON -m simultan.cli export "$WORK/runs/$name/final" "$folder" --weights float16 || exit 1
-        mkdir -p "$WORK/ship/trained" && cp "$WORK/trained/$name.json" "$WORK/ship/trained"
-        folders+=("runs/$name/final" "trained/$name.json")
+        grep -q '"finished": true' "$WORK/trained/$name.json" 2> /dev/null || continue
+        [ -e "$WORK/ship/$name.tar.01" ] && continue
+        $PYTHON -m simultan.cli export "$WORK/runs/$name/final" "$WORK/ship/runs/$name/final" --weights int8 || return 1
+        cp "$WORK/trained/$name.json" "$WORK/ship/trained"
+        tar -C "$WORK/ship" -c "runs/$name/final" "trained/$name.json" |
+            split -b 13M -d -a 2 --numeric-suffixes=1 - "$WORK/ship/$name.tar."
     done
-    tar -C "$WORK/ship" -c "${folders[@]}" | split -b 15M -d -a 2 --numeric-suffixes=1 - "$WORK/ship/pieces."
-    number=0
-    for piece in "$WORK"/ship/pieces.*; do
-        if [ $number -ge "$2" ] && [ $number -lt $(($2 + 4)) ]; then
-            cp "$piece" "$OUT/${1//,/-}.tar.${piece##*.}"
-        fi
-        number=$((number + 1))
+    number=0 brought=0 most=4
+    if [ -n "${COMPILED:-}" ]; then most=3; fi # a call brings 64 MiB, compiled code too
+    for name in ${1//,/ }; do
+        for piece in "$WORK/ship/$name.tar".[0-9][0-9]; do
+            [ -e "$piece" ] || continue
+            if [ -n "$2" ]; then [ $number -ge "$2" ]; else [ ! -e "$piece.brought" ]; fi && [ $brought -lt $most ] &&
+                cp "$piece" "$OUT" && touch "$piece.brought" && brought=$((brought + 1))
+            number=$((number + 1))
+        done
     done
-    echo "$number pieces"
+    left=0
+    for piece in "$WORK"/ship/*.tar.[0-9][0-9]; do [ -e "$piece" ] && [ ! -e "$piece.brought" ] && left=$((left + 1)); done
+    echo "models: $brought pieces of $number, $left not brought yet"
 }
 
-add_packages
-case ${1:?an experiment, or keep, unpack or ship} in
-    keep) mkdir -p "$STORE" && cp "${2:?a folder}"/* "$STORE" && ls -l "$STORE"; exit ;;
-    unpack) unpack; exit ;;
-    ship) ship "${2:?names}" "${3:-0}"; exit ;;
-esac
-
-experiment=$1 names=${2:-} minutes=${3:-8.7} train=${4:-${3:-8.7}}
-work=$WORK/$experiment
-mkdir -p "$work/results"
-for folder in data runs trained; do # what was unpacked
-    [ -e "$work/$folder" ] || { mkdir -p "$WORK/$folder" && ln -s "$(realpath "$WORK/$folder")" "$work/$folder"; }
-done
-cp -n experiments/"$experiment"/results/*.json "$work/results/" 2> /dev/null # has a result: is skipped
-cp -n experiments/"$experiment"/RUNS.md "$work/" 2> /dev/null
-
-pack() {
+pack() { # what there is, for the way home
     (cd "$work" && tar -chf .found.tar $(ls -d results predictions RUNS.md errors 2> /dev/null))
     cp "$work/.found.tar" "$OUT/.found.tar" && mv "$OUT/.found.tar" "$OUT/$experiment.tar"
     cp "$work/log.txt" "$OUT/log.txt"
+    # 15 MiB: what a call brings back of one file
+    if [ -n "${COMPILED:-}" ]; then find "$COMPILED" -name "$experiment" -size -15360k -exec cp {} "$OUT/compiled" \;; fi
 }
 
-$PYTHON -X faulthandler -m experiments.harness "$experiment" --only "$names" --data "${DATA:-runs}" \
-    --out "$work" --results "$work" --minutes "$minutes" --train-minutes "$train" --jobs "${JOBS:--1}" \
-    --revision "${REVISION:-}" ${COMPILED:+--compiled "$COMPILED"} "${@:5}" >> "$work/log.txt" 2>&1 &
-runner=$!
+begin() { # names, minutes and so on: the harness, in the background
+    names=${1:-} minutes=${2:-8.7} train=${3:-${2:-8.7}}
+    mkdir -p "$work/results"
+    for folder in data runs trained; do # what was unpacked
+        [ -e "$work/$folder" ] || { mkdir -p "$WORK/$folder" && ln -s "$(realpath "$WORK/$folder")" "$work/$folder"; }
+    done
+    cp -n experiments/"$experiment"/results/*.json "$work/results/" 2> /dev/null # has a result: is skipped
+    cp -n experiments/"$experiment"/RUNS.md "$work/" 2> /dev/null
+    $apart $PYTHON -X faulthandler -m experiments.harness "$experiment" --only "$names" --data "${DATA:-$WORK/data}" \
+        --out "$work" --results "$work" --minutes "$minutes" --train-minutes "$train" --jobs "${JOBS:--1}" \
+        --revision "${REVISION:-}" ${COMPILED:+--compiled "$COMPILED"} "${@:4}" >> "$work/log.txt" 2>&1 < /dev/null &
+    runner=$!
+    echo $runner > "$work/pid"
+}
+
+said() { grep -E '^\[|^valid|FAILED|^(done|left|failed|skipped) |Error' || true; }
+
+add_packages
+case ${1:?an experiment, or start, wait, keep, unpack or ship} in
+    keep) mkdir -p "$STORE" && cp "${2:?a folder}"/* "$STORE" && ls -l "$STORE"; exit ;;
+    unpack) unpack; exit ;;
+    ship) ship "${2:?names}" "${3:-}"; exit ;;
+    start | wait) experiment=${2:?an experiment} ;;
+    *) experiment=$1 ;;
+esac
+work=$WORK/$experiment apart=
+mkdir -p "$work"
+touch "$work/log.txt"
+
+if [ "$1" = start ]; then
+    if kill -0 "$(cat "$work/pid" 2> /dev/null)" 2> /dev/null; then echo "$experiment is running already" && exit 1; fi
+    apart=setsid begin "${@:3}"
+    echo "started $experiment, process $runner"
+    exit
+fi
+if [ "$1" = wait ]; then
+    runner=$(cat "$work/pid") last=$((SECONDS + ${3:-500})) heard=$(cat "$work/heard" 2> /dev/null || echo 0)
+    while kill -0 "$runner" 2> /dev/null && [ $SECONDS -lt $last ]; do sleep 0.5; done
+    tail -c +$((heard + 1)) "$work/log.txt" | said
+    wc -c < "$work/log.txt" > "$work/heard"
+    kill -0 "$runner" 2> /dev/null && echo "$experiment is running" || echo "$experiment has ended"
+    pack
+    if [ -n "${4:-}" ]; then ship "$4" ""; fi
+    exit
+fi
+begin "${@:2}"
 tail -f -n +1 --pid=$runner "$work/log.txt" | grep --line-buffered -E '^\[|^valid|FAILED|^(done|left|failed|skipped) |Error' &
 while kill -0 $runner 2> /dev/null; do # a call that is cut off still brings back what it has
     for _ in $(seq 60); do kill -0 $runner 2> /dev/null || break; sleep 0.5; done

@@ -3,7 +3,7 @@
 A plan is a TOML file. `set` above all tables changes every recipe, `[corpora.NAME]` says what to
 prepare, `[groups.NAME]` what runs have in common, `[[runs]]` adds to its group; `matrix` makes one
 run of every combination of its values and puts them where {key} stands; `seeds` makes one run of
-every seed.
+every seed. `[lists]` gives names of runs and groups, in an order, a name of their own.
 """
 
 from __future__ import annotations
@@ -62,8 +62,10 @@ class PlannedRun:
     name: str
     group: Group
     corpus: str
-    recipe: Path | None = None  # None: nothing is trained, the model is that of `use`
+    recipe: Path | None = None  # None: nothing is trained, the model is that of `use` or `model`
     use: str = ""
+    model: str = ""  # one that no plan trains: a model's name, or a folder from where one runs it
+    quantize: str | None = None  # "int8": how a CPU translates with it
     settings: tuple[str, ...] = ()
     seed: int = 1
     stage: int = 0  # how many runs stand before it, each started from the one before
@@ -115,17 +117,20 @@ class Plan:
     valid: str = "valid"  # what the validation set is called
     test: str = "test"
     quality: str = "bleu_lowercased"  # the score that systems are compared by
+    lists: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what to run together
 
     @property
     def counts_subwords(self) -> bool:
         return any(corpus.subwords for corpus in self.corpora.values())
 
     def select(self, only: Sequence[str] = ()) -> list[PlannedRun]:
-        """The runs of these names or groups or parts ("part1"), in this order, then the plan's."""
+        """The runs of these names, groups, parts ("part1") or lists, in this order, then the
+        plan's."""
+        only = [name for given in only for name in self.lists.get(given, [given])]
         known = {name for run in self.runs for name in _names(run)}
         for name in only:
             if name not in known:
-                groups = ", ".join(self.groups)
+                groups = ", ".join([*self.groups, *self.lists])
                 raise ConfigError(f"the plan has no run or group {name!r}; its groups: {groups}")
         if not only:
             return list(self.runs)
@@ -208,9 +213,12 @@ def _plan(path: Path, table: Mapping[str, Any]) -> Plan:
         stage = seen[run.init_from].stage + 1 if run.init_from else 0
         seen[run.name] = dataclasses.replace(run, stage=stage)
     corpora = {name: CorpusPlan(**corpus) for name, corpus in table["corpora"].items()}
-    names = {key: table[key] for key in ("valid", "test", "quality") if key in table}
+    names = {key: table[key] for key in ("valid", "test", "quality", "lists") if key in table}
     name = table.get("name", path.parent.name)
-    return Plan(name, path.parent, corpora, groups, tuple(seen.values()), **names)
+    plan = Plan(name, path.parent, corpora, groups, tuple(seen.values()), **names)
+    for names_of_runs in plan.lists.values():
+        plan.select(names_of_runs)  # a name that is not known is an error
+    return plan
 
 
 def _expand(entry: Mapping[str, Any], group: Group, folder: Path) -> Iterator[PlannedRun]:
@@ -220,6 +228,7 @@ def _expand(entry: Mapping[str, Any], group: Group, folder: Path) -> Iterator[Pl
     unknown = sorted(entry.keys() - known)
     if unknown:
         raise ConfigError(f"run {entry.get('name')!r}: unknown key {unknown[0]!r}")
+    trains_nothing = "use" in entry or "model" in entry
     matrix = entry.get("matrix", {})
     seeds = entry.get("seeds", [entry.get("seed", 1)])
     for values in itertools.product(*matrix.values()):
@@ -236,8 +245,10 @@ def _expand(entry: Mapping[str, Any], group: Group, folder: Path) -> Iterator[Pl
                 name=name,
                 group=group,
                 corpus=entry["corpus"],
-                recipe=None if entry.get("use") else folder / fill(entry["recipe"]),
+                recipe=None if trains_nothing else folder / fill(entry["recipe"]),
                 use=fill(entry.get("use", "")),
+                model=entry.get("model", ""),
+                quantize=entry.get("quantize"),
                 settings=tuple(fill(item) for item in entry["set"]),
                 seed=seed,
                 init_from=fill(entry.get("init_from", "")),

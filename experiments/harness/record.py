@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from simultan.evaluation.instances import write_text
+from simultan.atomic import write_text
 from simultan.streaming.agents import is_folder
 from simultan.streaming.decoding import Decoding
 

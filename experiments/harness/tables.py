@@ -15,6 +15,10 @@ from simultan.latency import METRICS
 Results = dict[str, dict[str, Any]]
 
 NOT_RUN = "not yet run"
+SELECTING = (  # groups whose heads select, as far as a plan has them
+    "mma-il", "mma-il-soft", "mma-h-starts", "mma-h", "mma-h-screening", "mma-h-again", "one-head",
+    "milk", "scratch",
+)  # fmt: skip
 IN_TOKENS = ("ap", "al", "dal")  # the paper's metrics, where its latencies count subwords
 
 
@@ -153,22 +157,27 @@ def first_seed(plan: Plan, name: str) -> list[PlannedRun]:
 
 
 def soft_and_streamed(plan: Plan, results: Results) -> str:
-    """What is trained beside what streams: L_avg and DAL, the root of L_var and the span."""
-    body = []
-    for name in ("mma-il", "mma-il-soft", "mma-h-starts", "mma-h", "one-head", "milk", "scratch"):
+    """What is trained beside what streams: L_avg and DAL, the root of L_var and the span, and, of
+    results that have it, NLL with the stops of a stream."""
+    body, hard = [], False
+    for name in SELECTING:
         for row in rows_of(of_group(plan, name), results):
             losses = row.result["validation_losses"]
             if "l_avg" not in losses:
                 continue
+            hard |= "nll_hard" in losses
             root = losses["l_var"] ** 0.5
             body.append(
-                [row.run.name, number(losses["nll"], 3), number(losses["l_avg"]),
-                 number(row.valid["dal"]), number(root), number(row.valid.get("span"))]
+                [row.run.name, number(losses["nll"], 3), number(losses.get("nll_hard"), 3),
+                 number(losses["l_avg"]), number(row.valid["dal"]), number(root),
+                 number(row.valid.get("span"))]
             )  # fmt: skip
     if not body:
         return not_run()
-    header = ["run", "NLL", "L_avg, expected", "DAL, streamed", "root of L_var, expected"]
-    return table([*header, "span, streamed"], body)
+    header = ["run", "NLL", "NLL, stops of a stream", "L_avg, expected", "DAL, streamed"]
+    header += ["root of L_var, expected", "span, streamed"]
+    kept = [cell for cell in range(len(header)) if hard or cell != 2]
+    return table([header[c] for c in kept], [[cells[c] for c in kept] for cells in body])
 
 
 def habits(plan: Plan, results: Results) -> str:

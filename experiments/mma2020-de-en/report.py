@@ -5,9 +5,11 @@ make -C experiments/mma2020-de-en figures
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
@@ -24,6 +26,7 @@ from experiments.harness.figures import (  # noqa: E402
     BLUE,
     GREEN,
     GREY,
+    INK,
     ORANGE,
     PINK,
     SKY,
@@ -35,25 +38,39 @@ from experiments.harness.plan import Plan  # noqa: E402
 from experiments.harness.tables import Results, Row  # noqa: E402
 
 OTHER = HERE.parent / "mma2020"  # the other pair
-LEARNED = ("mma-il", "mma-il-soft", "mma-h", "milk", "one-head")
+LEARNED = ("mma-il", "mma-il-soft", "mma-h", "mma-h-mass", "milk", "one-head")
 CURVES = [
     curve("MMA-IL", "MMA-IL", BLUE, "o"),
     curve("MMA-IL, trained softly", "MMA-IL, soft", BLUE, "*", ""),
     curve("MMA-H", "MMA-H", ORANGE, "s"),
+    curve("MMA-H, undecided", "MMA-H, undecided", ORANGE, "*", "--"),
     curve("MILk (RNN)", "MILk", GREEN, "^"),
     curve("MILk (Transformer)", "MILk, Transformer", SKY, "^"),
     curve("wait-k", "wait-k", AMBER, "D"),
-    figures.rule("test-time wait-k", "agents-wait-k", "v"),
-    figures.rule("AlignAtt", "agents-align-att", "o"),
-    figures.rule("agreement", "agents-agreement", "^"),
-    figures.rule("static read/write", "agents-static", "P"),
+    figures.rule("test-time wait-k", "agents-wait-k", "v", AMBER, "--"),
+    figures.rule("AlignAtt", "agents-align-att", "o", PINK),
+    figures.rule("agreement", "agents-agreement", "^", INK),
+    figures.rule("reinforced", "agents-reinforced", "X", INK, "--"),
+    figures.rule("static read/write", "agents-static", "P", GREY),
 ]
 SLOW = 14.0  # AL of what is drawn; all is in the tables
 LEVELS = (2.0, 3.0, 4.0, 5.0, 6.0, 8.0)  # AL at which verbs are compared
-HARD = [("subwords", ("mma-il",), ("mma-h",))]
+HARD = [("subwords", ("mma-il",), ("mma-h", "mma-h-mass"))]
+KEYS = ("al", "dal", "al_subwords", "dal_subwords")
+BESIDE = [(t, key) for t in ("static reading", "trained wait-k", "MMA-IL") for key in KEYS[:2]]
+BOXED = [one for one in agents.curves_of("box") if "prefix pairs" not in one.label]
+BESIDE_BOXED = [
+    (title, key)
+    for title in ("test-time wait-k", "static reading", "its own heads", "the reinforced agent")
+    for key in KEYS[:2]
+]
+MEASURED = HERE.parents[1] / "recipes/de-en/measured/wait-k.int8.jsonl"
+STREAMED = ("bleu", "al", "laal", "dal", "atd", "length_ratio")
+SAME = "a threshold, the same weights"
 VERBS = [  # what is compared, groups of one, of the other
-    ("a learned against a fixed policy", ("mma-il", "mma-h", "one-head"), "wait-k"),
-    ("MMA against MILk", ("mma-il", "mma-h"), "milk"),
+    ("a learned against a fixed policy", ("mma-il", "mma-h", "mma-h-mass", "one-head"), "wait-k"),
+    ("MMA against MILk", ("mma-il", "mma-h", "mma-h-mass"), "milk"),
+    ("over the model in the box: agents against its own heads", ("box-trained",), "box-own"),
 ]
 NEAR = 1.0  # words of AL between two points that are compared
 VerbRow = tuple[Row, late.Tally]
@@ -89,35 +106,81 @@ def compare_verbs(plan: Plan, results: Results, judged: Judged) -> str:
 def blocks(plan: Plan, results: Results, folder: Path, judged: Judged) -> dict[str, str]:
     """Every generated piece of text, by name."""
     quality, verbs = plan.quality, tally_verbs(plan, results, judged)
+    rows, compared = tables.rows_of(plan.runs, results), folder / "comparisons.json"
+    decided = [row for row in rows if row.run.name.startswith("agents")]
+    boxed, open_ = ([row for row in rows if row.run.group.part == part] for part in (4, 5))
+    trained = [row for row in rows if row not in (*decided, *boxed, *open_)]
     points = [(tables.show(r), r.test["al"], r.test[quality], t) for r, t in verbs]
-    systems = {
-        one.label: [
-            (r.test["al"], t.found)
-            for r, t in verbs
-            if one.holds(r.run) and r.test["al"] is not None
-        ]
-        for one in CURVES
-    }
+    others = [name for name in LEARNED if name != "milk"]
     pieces = {
         "progress": tables.progress(plan, results),
         "part-one": tables.part(1, plan, results),
         "part-two": tables.part(2, plan, results),
         "offline": tables.offline(plan, results),
         "over-wait-k": curves.equal_latency(plan, results, LEARNED, "wait-k"),
-        "over-milk": curves.equal_latency(plan, results, ("mma-il", "mma-h", "one-head"), "milk"),
+        "over-milk": curves.equal_latency(plan, results, others, "milk"),
         "hard": curves.equal_dal(plan, results, HARD, ("MMA-H", "MMA-IL")),
         "soft": tables.soft_and_streamed(plan, results),
         "habits": tables.habits(plan, results),
-        "comparisons": curves.comparisons(folder / "comparisons.json"),
+        "comparisons": curves.comparisons(compared, lambda claim: "at equal" not in claim),
+        **{
+            f"over-{name}": curves.equal_table(compared, points, [(title, key) for key in KEYS])
+            for name, title, points in (
+                ("wait-k-apart", "trained wait-k", trained),
+                ("test-time", "test-time wait-k", [*trained, *decided]),
+            )
+        },
+        "agents-apart": curves.equal_table(compared, decided, BESIDE),
         "seeds": tables.seeds(plan, results),
         "ablation": ablation.ablation(plan, results, "valid"),
         "agents": agents.agents(plan, results),
+        "agents-trained": agents.trained(plan, results),
         "verbs": late.point_table(points),
         "verbs-apart": compare_verbs(plan, results, judged),
-        "verbs-levels": late.level_table(systems, LEVELS),
+        "verbs-levels": late.level_table(by_system(CURVES, verbs), LEVELS),
+        "box": agents.agents(plan, results, "box"),
+        "box-trained": agents.trained(plan, results, "box"),
+        "box-apart": curves.equal_table(compared, boxed, BESIDE_BOXED),
+        "box-verbs": late.level_table(by_system(BOXED, verbs), LEVELS),
+        "undecided": undecided(open_),
+        "undecided-apart": curves.equal_table(compared, open_, [(SAME, key) for key in KEYS[:2]]),
         "provenance": tables.provenance(plan, results),
     }
     return {f"de-en-{name}": text for name, text in pieces.items()}
+
+
+def undecided(rows: Sequence[Row]) -> str:
+    """The same weights with both kinds of streams; NLL of training and of its threshold's stops."""
+    body = []
+    for row in rows:
+        losses = row.result["validation_losses"]
+        body.append(
+            [row.run.name, row.point, *(tables.number(row.test[key]) for key in STREAMED),
+             tables.number(losses["nll"]), tables.number(losses["nll_hard"])]
+        )  # fmt: skip
+    header = ["run", "stream", "BLEU", "AL", "LAAL", "DAL", "ATD", "length"]
+    header += ["NLL, as trained", "NLL, stops at 0.5"]
+    return tables.table(header, body) if body else tables.not_run()
+
+
+def by_system(
+    systems: Sequence[Curve], verbs: Sequence[VerbRow]
+) -> dict[str, list[tuple[float, float]]]:
+    """AL and the share of verbs that were found, of every point of a system."""
+    return {
+        one.label: [
+            (row.test["al"], tally.found)
+            for row, tally in verbs
+            if one.holds(row.run) and row.test["al"] is not None
+        ]
+        for one in systems
+    }
+
+
+def trained_wait_k() -> list[dict[str, Any]]:
+    """The points of the model card's wait-k: another model, trained on the same text."""
+    lines = MEASURED.read_text("utf-8").splitlines()
+    return [one for one in map(json.loads, lines) if one["set"] == "newstest2015"]
 
 
 def draw_verbs(verbs: Sequence[VerbRow]) -> Figure:
@@ -133,7 +196,7 @@ def draw_verbs(verbs: Sequence[VerbRow]) -> Figure:
                 for row, tally in verbs
                 if one.holds(row.run) and figures.lagging(row) <= SLOW
             )
-            _line(axis, points, one)
+            figures.plot_points(axis, points, one)
         for row, tally in verbs:
             if row.run.name in ("offline", "offline-rnn") and axis is panels[0]:
                 colour = GREEN if row.run.name == "offline-rnn" else GREY
@@ -142,13 +205,6 @@ def draw_verbs(verbs: Sequence[VerbRow]) -> Figure:
         axis.set_ylabel(title)
         axis.set_xlabel("Average Lagging (words)")
     return figures.finish(figure, panels, columns=5)
-
-
-def _line(axis: Axes, points: Sequence[tuple[float, float]], one: Curve) -> None:
-    if points:
-        axis.plot(*zip(*points, strict=True), color=one.colour, marker=one.marker, zorder=3,
-                  linestyle=one.line or "none", linewidth=0.9 if one.thin else 1.6, label=one.label,
-                  markeredgecolor="white", markersize=4.5 if one.thin else 6)  # fmt: skip
 
 
 def draw_all(plan: Plan, results: Results, verbs: Sequence[VerbRow], out: Path) -> list[Path]:
@@ -171,12 +227,18 @@ def draw_all(plan: Plan, results: Results, verbs: Sequence[VerbRow], out: Path) 
     ]
     # the paper's levels belong to other training data: they are in the table
     more = {"floor": 0.0, "label": label, "slow": SLOW, "paper": False}
+    card = trained_wait_k()
     with matplotlib.rc_context(figures.STYLE):
         drawn = {
             "quality-tokens": figures.draw_quality(plan, results, CURVES, subwords=True, **more),
             "quality-words": figures.draw_quality(plan, results, CURVES, **more),
             "attention-span": figures.draw_spans(panels),
             "agents": agents.draw(plan, results, label, floor=0.0),
+            "agents-over-wait-k": agents.draw_over(plan, results),
+            "agents-box": agents.draw(
+                plan, results, label, 17.0, "box", {"wait-k (trained, its own model)": card}
+            ),
+            "agents-box-over-wait-k": agents.draw_over(plan, results, "box", 17.0),
             "layers-and-heads": figures.draw_ablation(plan, results),
             "verbs": draw_verbs(verbs),
         }

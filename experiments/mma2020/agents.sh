@@ -8,6 +8,7 @@ set -eu
 model=$1 corpus=$2
 shift 2
 declare -A changes=(
+    [reinforced-0.16]="reward.lag=0.16"
     [reinforced-0.11]="reward.lag=0.11"
     [reinforced-0.08]="reward.lag=0.08"
     [reinforced-0.04]="reward.lag=0.04 agent.start=1"

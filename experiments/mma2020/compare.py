@@ -131,6 +131,11 @@ PAIRS = [  # what is claimed, one, other
     ("subwords", "modern-il-avg0.024-hard", "modern-test-time-wait-k@wait-k-3"),
     ("subwords", "modern-il-avg0.024-hard", "modern-il-avg0.024"),
     ("subwords", "modern-h-var0.1", "modern-il-avg0.048-hard"),
+    ("subwords", "modern-offline-diverse", "modern-offline-mixed"),
+    ("subwords", "modern-il-diverse-avg0.09", "modern-wait-k@k=1"),
+    ("subwords", "modern-il-diverse-avg0.05", "modern-wait-k@k=2"),
+    ("subwords", "modern-il-diverse-avg0.026", "modern-wait-k@k=3"),
+    ("subwords", "modern-h-diverse-var0.3", "modern-il-diverse-avg0.05"),
 ]
 
 

@@ -37,11 +37,12 @@ PAPER = [
 WORDS = dataclasses.replace(curve("MMA-IL, words", "MMA-IL", BLUE, "o", ":"), thin=True)
 THRESHOLD = curve("one of these, its threshold varied", "MMA-IL, threshold", SKY, "*", ":")
 MODERN = [
-    curve("MMA-IL, hard alignments, longer", "MMA-IL, longer", INK, "h"),
+    curve("MMA-IL, data of three teachers", "MMA-IL, diverse", INK, "h"),
+    curve("trained wait-k, the same data", "wait-k, diverse", AMBER, "P"),
+    curve("MMA-H, the same data", "MMA-H, diverse", ORANGE, "X"),
     curve("MMA-IL, modern recipe", "MMA-IL, modern", BLUE, "o"),
     curve("MMA-IL, hard alignments, too", "MMA-IL, hard alignments", GREEN, "^"),
     curve("MMA-H, modern recipe", "MMA-H, modern", ORANGE, "s"),
-    curve("MMA-H, hard alignments, too", "MMA-H, hard alignments", PINK, "P"),
     curve("test-time wait-k over their start", "test-time wait-k, modern", AMBER, "D"),
     THRESHOLD,
     curve("one MMA-IL, trained for every threshold", "MMA-IL, every threshold", GREY, "X", ":"),

@@ -12,7 +12,8 @@ from experiments.harness.plan import Plan
 from experiments.harness.tables import Results
 
 LEARNED = ("mma-il", "mma-il-soft", "mma-h")  # of part one
-OFFLINE = ("modern-offline", "modern-offline-mixed")  # of part two, greedy
+# of part two, greedy
+OFFLINE = ("modern-offline", "modern-offline-mixed", "modern-offline-diverse")
 
 
 def read_published(path: Path) -> dict[str, Any]:

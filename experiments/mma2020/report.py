@@ -23,8 +23,10 @@ from experiments.harness.tables import Results  # noqa: E402
 LEARNED = ("mma-il", "mma-il-soft", "mma-h", "one-head")
 HARD = [  # text, MMA-IL, MMA-H
     ("words", ("mma-il",), ("mma-h",)),
-    ("subwords", ("modern-mma-il", "modern-mma-il-hard", "modern-mma-il-long"), ("modern-mma-h",)),
+    ("subwords", ("modern-mma-il", "modern-mma-il-hard"), ("modern-mma-h",)),
+    ("subwords, diverse", ("modern-mma-il-diverse",), ("modern-mma-h-diverse",)),
 ]
+DIVERSE = ("modern-mma-il-diverse", "modern-mma-h-diverse", "modern-diverse-rules")
 
 
 def blocks(plan: Plan, results: Results, published: dict[str, Any]) -> dict[str, str]:
@@ -48,6 +50,7 @@ def blocks(plan: Plan, results: Results, published: dict[str, Any]) -> dict[str,
         "margins-words": goals.margins(1, plan, results, published),
         "margins": goals.margins(2, plan, results, published),
         "equal-latency": curves.equal_latency(plan, results, LEARNED),
+        "equal-latency-subwords": curves.equal_latency(plan, results, DIVERSE, "modern-wait-k"),
         "soft": tables.soft_and_streamed(plan, results),
         "habits": tables.habits(plan, results),
         "comparisons": curves.comparisons(HERE / "comparisons.json"),
