@@ -16,7 +16,8 @@ one thread's: on an idle machine that is the time on the clock, on a busy one it
 The last lines are the ratios that decide. `agreement` counts the lines of a file that de-en
 translates otherwise, in words or delays, at 16 rows, at one row and word by word. `agents` is the
 cost of a target token under each agent over an offline model, on one row, beside that of the random
-model above whose heads decide; passes are those through the whole decoder.
+model above whose heads decide; passes are those through the whole decoder. `undecided` is that of
+heads that attend as in training (mass=0.7), beside a threshold's.
 """
 
 from __future__ import annotations
@@ -163,9 +164,11 @@ def german() -> list[str]:
 # --- the contestants ---
 
 
-def stream(translator: Translator, words: Sequence[str]) -> list[int]:
+def stream(
+    translator: Translator, words: Sequence[str], decoding: Decoding | str = DEFAULT
+) -> list[int]:
     """Our session, word by word."""
-    session = translator.session(segment=False)
+    session = translator.session(decoding, segment=False)
     tokens: list[int] = []
     session.on_token = lambda choice: tokens.append(choice.token)
     for word in words:
@@ -498,6 +501,20 @@ class Benchmark:
             self.note(f"{name}, one row", seconds / count * 1e3, "ms/token")
             self.note(f"{name}, one row", state.evaluations / layers / count, "passes/token")
 
+    def undecided(self) -> None:
+        """A target token of de-en whose heads stay undecided, beside a threshold; one row."""
+        for kind in KINDS:
+            translator = load("de-en", quantize=None if kind == "float32" else kind)
+            ways = [f"threshold=0.5, {kind}", f"mass=0.7, {kind}"]
+            run = {way: partial(stream, translator, TEXT.split(), way.split(",")[0])
+                   for way in ways}  # fmt: skip
+            tokens = {way: len(one()) + 1 for way, one in run.items()}
+            times = take_turns(dict(run), self.rounds)
+            costs = [times[way] / tokens[way] for way in ways]
+            for way, cost in zip(ways, costs, strict=True):
+                self.note(f"de-en, one row, {way}", cost * 1e3, "ms/token")
+            self.ratios.append((f"de-en, {kind}: mass / threshold", costs[1] / costs[0], "~ 1"))
+
     def stream(self) -> None:
         """A windowed model that never stops: cost of a word, memory and cache at both ends."""
         print(f"a stream of {self.words:,} words (window {WINDOWED.window}, small model)")
@@ -551,6 +568,7 @@ def main() -> None:
         "long-sentence": benchmark.long_sentence,
         "stream": benchmark.stream,
         "agreement": benchmark.agreement,
+        "undecided": benchmark.undecided,
         "agents": partial(benchmark.agents, arguments.model, arguments.agents.split()),
     }
     for name in arguments.only.split(","):

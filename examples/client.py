@@ -1,7 +1,7 @@
 """Speaks to a server: words of standard input go out as they are typed, the translation comes back.
 
 simultan serve &
-python examples/client.py ws://127.0.0.1:8000/ws --decoding lag=4 < talk.de.txt
+python examples/client.py http://127.0.0.1:8000 --decoding lag=4 < talk.de.txt
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ async def main(url: str, decoding: str) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("url", nargs="?", default="ws://127.0.0.1:8000/ws")
+    parser.add_argument("url", nargs="?", default="http://127.0.0.1:8000")
     parser.add_argument("--decoding", default="default")
     given = parser.parse_args()
-    asyncio.run(main(given.url, given.decoding))
+    try:
+        asyncio.run(main(given.url, given.decoding))
+    except client.ServerError as error:  # nobody answers, or the server stops
+        sys.exit(f"client.py: {error}")

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 _PATH = Path(__file__).parents[2] / "tests" / "server" / "conftest.py"
-_SPEC = importlib.util.spec_from_file_location("servers", _PATH)
+sys.path.append(str(_PATH.parent))  # for what it imports
+_SPEC = importlib.util.spec_from_file_location("server_fixtures", _PATH)
 assert _SPEC is not None
 assert _SPEC.loader is not None
 servers = importlib.util.module_from_spec(_SPEC)
-sys.modules["servers"] = servers
 _SPEC.loader.exec_module(servers)
 folder = servers.folder

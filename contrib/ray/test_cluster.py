@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from servers import Client, expected, text_of
+from running_servers import Client, expected, text_of
 from websockets.exceptions import ConnectionClosed
 
 pytest.importorskip("ray")

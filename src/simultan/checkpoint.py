@@ -26,9 +26,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from simultan import atomic
 from simultan import config as configuration
 from simultan import model as models
-from simultan.config import Config
+from simultan.config import Config, PolicyConfig
 from simultan.data.codec import Codec
 from simultan.model import TranslationModel
 
@@ -72,24 +73,22 @@ def save(
     if folder.exists():
         raise FileExistsError(f"{folder}: already there; remove it or choose another name")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
     try:
-        partial.mkdir()
-        codec.save(partial)
-        (partial / CONFIG).write_text(_HEADER + configuration.dump(config), encoding="utf-8")
-        for path in beside:
-            shutil.copyfile(path, partial / path.name)
-        if trainer is not None:
-            torch.save(dict(trainer), partial / TRAINER)
-        save_file(_packed(weights, stored), partial / WEIGHTS)
-        (partial / SUMS).write_text(f"{_digest(partial / WEIGHTS)}  {WEIGHTS}\n", encoding="ascii")
-        shutil.copymode(partial / CONFIG, partial / WEIGHTS)  # safetensors writes it for us alone
-        for path in [*sorted(partial.iterdir()), partial]:
-            _sync(path)
-        os.rename(partial, folder)
+        with atomic.place(folder) as partial:
+            partial.mkdir()
+            codec.save(partial)
+            (partial / CONFIG).write_text(_HEADER + configuration.dump(config), encoding="utf-8")
+            for path in beside:
+                shutil.copyfile(path, partial / path.name)
+            if trainer is not None:
+                torch.save(dict(trainer), partial / TRAINER)
+            kept = partial / WEIGHTS
+            save_file(_packed(weights, stored), kept)
+            (partial / SUMS).write_text(f"{_digest(kept)}  {WEIGHTS}\n", encoding="ascii")
+            shutil.copymode(partial / CONFIG, kept)  # safetensors writes it for us alone
+            for path in [*sorted(partial.iterdir()), partial]:
+                _sync(path)
     except (OSError, RuntimeError, SafetensorError) as error:
-        shutil.rmtree(partial, ignore_errors=True)
         free = shutil.disk_usage(folder.parent).free / 2**20
         reason = str(error).partition("\n")[0]
         raise OSError(
@@ -118,16 +117,38 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def export(folders: Sequence[str | Path], out: str | Path, stored: Stored = "float16") -> int:
+def export(
+    folders: Sequence[str | Path],
+    out: str | Path,
+    stored: Stored = "float16",
+    offline: bool = False,
+) -> int:
     """A model folder to ship: weights (the mean of several folders'), configuration, vocabularies,
-    lags and sentence ends if there are any, no trainer; returns its bytes."""
+    lags and sentence ends if there are any, no trainer; returns its bytes.
+
+    `offline`: without the weights that select, for whole sentences and for agents.
+    """
     weights = load_weights(folders[0]) if len(folders) == 1 else average(folders)
     config = load_config(folders[-1])
+    if offline:
+        if config.policy.name in ("hard", "mocha", "mma-h"):
+            raise ValueError(
+                f"{folders[-1]}: policy {config.policy.name} looks at one place or a few, never at"
+                " the whole source; there is no offline model in it"
+            )
+        weights = {name: value for name, value in weights.items() if not selects(name)}
+        config = replace(
+            config,
+            policy=PolicyConfig(name="offline"),
+            loss=replace(config.loss, lambda_grade=0.0, on_hard=False),
+            train=replace(config.train, init_select="fresh"),
+        )
     config = replace(  # where it was trained, and from what, are places on another machine
         config, data=replace(config.data, folder=""), train=replace(config.train, init_from="")
     )
     beside = [Path(folders[0]) / ENDS]
-    if len(folders) == 1:  # how far behind the mean of several stays has not been measured
+    # how far behind the mean of several stays has not been measured; offline it has no lag
+    if len(folders) == 1 and not offline:
         beside.append(Path(folders[0]) / LAGS)
     beside = [path for path in beside if path.is_file()]
     codec = Codec.load(folders[-1])
@@ -215,10 +236,8 @@ def check_network(config: Config, folder: str | Path) -> None:
 
 def point(link: Path, target: Path) -> None:
     """Let a symbolic link name a sibling or descendant of its folder, in one step."""
-    partial = link.with_name(f".{link.name}.partial")
-    partial.unlink(missing_ok=True)
-    partial.symlink_to(target.relative_to(link.parent), target_is_directory=True)
-    os.replace(partial, link)
+    with atomic.place(link) as partial:
+        partial.symlink_to(target.relative_to(link.parent), target_is_directory=True)
     _sync(link.parent)
 
 

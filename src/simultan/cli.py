@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import keyword
+import os
 import sys
 from typing import Annotated, Any
 
@@ -86,11 +87,17 @@ def root(
 
 def main() -> None:
     """Run a verb; bad input ends in one line that says what to do, not in a traceback."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # it was closed before we began
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     try:
         app(prog_name="simultan")
     except ModuleNotFoundError as error:
         message = f"{error}; servers and their clients need pip install -e '.[serve]'"
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        reason = error.strerror or str(error)
+        message = f"{error.filename}: {reason}" if error.filename else reason
+    except ValueError as error:
         message = str(error)
     else:
         return

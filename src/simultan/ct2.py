@@ -8,14 +8,13 @@ a bias gets no positions, so a layer that changes nothing stands before the othe
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
-from simultan import checkpoint
+from simultan import atomic, checkpoint
 from simultan.checkpoint import Stored
 from simultan.config import Config
 from simultan.data.codec import Codec
@@ -36,16 +35,10 @@ def export(folder: Path, out: Path, stored: Stored) -> int:
     assert isinstance(network, Transformer)
     spec = _specify(network, config, codec)
     spec.optimize(quantization=None if stored == "float32" else stored)
-    partial = out.with_name(f".{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
+    with atomic.place(out) as partial:
+        partial.mkdir(parents=True)
         spec.save(str(partial))
         codec.save(partial)
-        partial.rename(out)
-    except OSError:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
     return sum(path.stat().st_size for path in out.iterdir())
 
 

@@ -7,8 +7,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
+from itertools import chain
 from typing import TextIO, TypeVar
 
 from rich.console import Console
@@ -17,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from simultan.captions import Heard
+from simultan.data.languages import ends_sentence
 from simultan.data.words import gap, join_words
 from simultan.streaming.decoding import Decoding
 from simultan.streaming.session import End, Event, Read, Session, Write
@@ -24,12 +26,13 @@ from simultan.streaming.session import End, Event, Read, Session, Write
 Item = TypeVar("Item")
 LINE = "\n"
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")  # of layers
-
+NARROW = 60  # columns; with fewer there is no room for heads
 
 NOT_UTF8 = (
     "simultan: the text is not UTF-8, so words will be wrong;"
     " convert it, for example with iconv -f WINDOWS-1252 -t UTF-8"
 )
+JOINED = "simultan: lines without a full stop are read as one text; an empty line ends a sentence"
 
 
 def read_words(descriptor: int, pace: float = 0.0) -> Iterator[str]:
@@ -61,6 +64,28 @@ def read_words(descriptor: int, pace: float = 0.0) -> Iterator[str]:
                 yield LINE
 
 
+def join_lines(words: Iterable[str], language: str = "", advice: str = "") -> Iterator[str]:
+    """The words of wrapped text: only an empty line is still the end of a line, and of a sentence.
+
+    Two lines in which no sentence ends may have been meant as two sentences. So it is said, once,
+    that they were joined, with advice if there is any.
+    """
+    joined, told = 0, False
+    empty, ended = True, False  # the line so far; whether a sentence ends in it
+    for word in chain(words, [LINE]):
+        if word != LINE:
+            empty, ended = False, ended or ends_sentence(word, language)
+            yield word
+            continue
+        joined = 0 if empty or ended else joined + 1
+        if joined == 2 and not told:
+            told = True
+            print(JOINED + advice, file=sys.stderr)
+        if empty:
+            yield LINE
+        empty, ended = True, False
+
+
 class Tally:
     """How a stream went: the delays of its sentences, and the seconds spent on computing."""
 
@@ -84,6 +109,10 @@ class Tally:
                 self._before, self._delays = event.words, []
         return events
 
+    def restart(self) -> None:
+        """The stream counts its words from the beginning."""
+        self._before, self._delays = 0, []
+
     @property
     def words(self) -> int:
         """Words written, in sentences that are complete."""
@@ -103,24 +132,27 @@ class Tally:
 
 
 def translate(
-    session: Session, words: Iterable[str], lines: bool, tally: Tally | None = None
+    session: Session, words: Iterable[str], tally: Tally | None = None
 ) -> Iterator[tuple[str, Event]]:
-    """Each word with each event it leads to; with `lines`, a line is a sentence."""
+    """Each word with each event it leads to. The end of a line ends a sentence, End(0): words are
+    counted anew from there."""
     tally = tally or Tally()
     word = LINE
     for word in words:
         if word == LINE:
-            if lines:
-                yield from (("", event) for event in tally.run(session.finish))
-                yield "", End(0)
-                session.reset()
+            yield from _finish(session, tally)
+            session.reset()
             continue
         for number, event in enumerate(tally.run(partial(session.feed, word))):
             yield (word if number == 0 else ""), event
-    for event in tally.run(session.finish):
+    if word != LINE:  # the last line has no end
+        yield from _finish(session, tally)
+
+
+def _finish(session: Session, tally: Tally) -> Iterator[tuple[str, Event]]:
+    for event in [*tally.run(session.finish), End(0)]:
         yield "", event
-    if lines and word != LINE:  # the last line has no end
-        yield "", End(0)
+    tally.restart()
 
 
 def prompted(words: Iterable[str], out: TextIO) -> Iterator[str]:
@@ -136,16 +168,16 @@ def prompted(words: Iterable[str], out: TextIO) -> Iterator[str]:
 
 
 def translate_remotely(
-    url: str, words: Iterable[str], decoding: Decoding, token: str | None
+    url: str, words: Iterable[str], decoding: Decoding, token: str | None, typed: bool = False
 ) -> Iterator[tuple[str, Event]]:
-    """The same from a server, whose messages come at any time."""
+    """The same from a server, whose messages come at any time; where words are `typed`, before the
+    next line."""
     from simultan import client
 
-    spoken = (word for word in words if word != LINE)
-    for item in client.iterate(url, spoken, decoding=decoding, token=token):
+    for item in client.iterate(url, words, decoding=decoding, token=token, in_turn=typed):
         match item:
             case str():
-                yield item, Read()
+                yield item.strip(), Read()
             case client.Write(text, delay, heads):
                 yield "", Write(text, delay, heads)
             case client.End(count):
@@ -171,9 +203,11 @@ def kept(items: Iterable[Item], place: list[Item]) -> Iterator[Item]:
 
 
 def play(stream: Iterable[Heard], console: Console, language: str = "") -> Iterator[Heard]:
-    """The same stream, drawn while it runs; it is over when this returns."""
+    """The same stream, drawn while it runs; it is over when this returns, by Ctrl-C too."""
     passed: list[Heard] = []
-    draw(((item.word, item.event) for item in kept(stream, passed)), console, language=language)
+    events = ((item.word, item.event) for item in kept(stream, passed))
+    with suppress(KeyboardInterrupt):
+        draw(events, console, language=language)
     return iter(passed)
 
 
@@ -202,8 +236,9 @@ def write(
 class Picture:
     """A sentence as it is heard, a word to a line, with the heads and what was written at it."""
 
-    def __init__(self, height: int = 0, language: str = "") -> None:
+    def __init__(self, height: int = 0, language: str = "", narrow: bool = False) -> None:
         self.height = height  # how many lines fit; 0: all
+        self.narrow = narrow  # no room for heads
         self.language = language  # of what is written
         self.stops: list[list[list[int]]] = []  # [L, H] words at which the head has stopped
         self.begin(0)
@@ -232,13 +267,15 @@ class Picture:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
         table.add_column("", justify="right", style="dim")
         table.add_column("heard", min_width=12, max_width=30, no_wrap=True)
-        table.add_column("heads", no_wrap=True)
-        table.add_column("written")
+        if not self.narrow:
+            table.add_column("heads", no_wrap=True)
+        table.add_column("written", overflow="fold")
         first = max(0, len(self.source) - self.height) if self.height else 0
         for number, word in enumerate(self.source[first:], first + 1):
             style = "bold" if number == self.newest else ""
             written = Text(self.target.get(number, ""), style=style)
-            table.add_row(str(self.before + number), Text(word), self._marks(number), written)
+            marks = [] if self.narrow else [self._marks(number)]
+            table.add_row(str(self.before + number), Text(word), *marks, written)
         return table
 
     def _marks(self, number: int) -> Text:
@@ -262,10 +299,14 @@ def draw(
     Where the words are `typed` into the same terminal, each picture is drawn when it is complete.
     """
     moves = console.is_terminal and not typed
-    picture = Picture(max(4, console.height - 4) if moves else 0, language)
+    height = max(4, console.height - 4) if moves else 0
+    picture = Picture(height, language, console.width < NARROW)
     live = Live(picture, console=console, auto_refresh=False) if moves else None
     over: End | None = None
-    with live or nullcontext():
+    cursor = ExitStack()
+    if live is not None:  # which hides it, also where Ctrl-C comes before the first picture
+        cursor.callback(console.show_cursor)
+    with cursor, live or nullcontext():
         for word, event in events:
             if over is not None and word:  # the next sentence begins: this one is put on record
                 _record(picture, console, moves)
@@ -273,7 +314,8 @@ def draw(
                 over = None
             picture.add(word, event)
             if isinstance(event, End) and typed:
-                _record(picture, console, moves)
+                if picture.source:
+                    _record(picture, console, moves)
                 picture.begin(event.words)
             elif isinstance(event, End):
                 over = event

@@ -91,8 +91,14 @@ def target_losses(
     the compiler keep no float32 copy of the logits for the backward pass. Eager code on a CPU
     would keep one, so there the rows are taken in chunks, which are computed again.
     """
+    if hidden.shape[1] != target.shape[1] or mask.shape != target.shape:
+        raise ValueError(
+            f"hidden {tuple(hidden.shape)}, target {tuple(target.shape)}, mask {tuple(mask.shape)}:"
+            " [P B, T, D] and twice [B, T] wanted"
+        )
     labels = target.flatten()
-    rows = hidden.reshape(-1, len(labels), hidden.shape[-1])  # [P, B T, D]
+    passes = _passes(len(hidden), len(target))
+    rows = hidden.unflatten(0, (passes, len(target))).flatten(1, 2)  # [P, B T, D]
     if torch.compiler.is_compiling() or hidden.is_cuda or len(labels) <= CHUNK_ROWS:
         losses = _row_losses(model, rows, labels, smoothing)
     else:
@@ -125,6 +131,16 @@ def head_variance(delays: Tensor, target_lengths: Tensor) -> Tensor:
     variance = delays.flatten(1, 2).var(1, correction=0)  # [B, T]
     keep = _keep(target_lengths, variance.shape[1])
     return (torch.where(keep, variance, 0.0).sum(1) / target_lengths.clamp(min=1)).sum()
+
+
+def _passes(rows: int, sentences: int) -> int:
+    """1 or 2, of which `rows` are the result. Lengths are compared and not divided: then one symbol
+    stands for both while code is compiled, where a quotient would be in every later shape."""
+    if rows == sentences:
+        return 1
+    if rows == 2 * sentences:
+        return 2
+    raise ValueError(f"{rows} rows of {sentences} sentences: one or two passes are wanted")
 
 
 def _keep(lengths: Tensor, size: int) -> Tensor:

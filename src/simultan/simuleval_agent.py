@@ -36,7 +36,7 @@ class Agent(TextToTextAgent):
         parser.add_argument(
             "--decoding",
             default="",
-            help="how to decode: threshold=0.5, lag=4, k=3, wait-k:3, agreement:2, ...",
+            help="how to decode: threshold=0.5, lag=4, mass=0.7, k=3, wait-k:3, agreement:2, ...",
         )
         parser.add_argument("--threshold", type=float, help="the same as --decoding threshold=...")
         parser.add_argument("--lag", type=float, help="the same as --decoding lag=...")

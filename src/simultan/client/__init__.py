@@ -41,7 +41,7 @@ async def translate(
     token: str | None = None,
     timeout: float = 60.0,
 ) -> AsyncIterator[Write]:
-    """The translation of these words, or texts, while they come."""
+    """The translation of these words, or texts, while they come; "\\n" ends a sentence."""
     stream = Stream(url, decoding=decoding, pair=pair, token=token, timeout=timeout)
     texts = words if isinstance(words, AsyncIterable) else _each(words)
     async with aclosing(_exchange(stream, texts)) as messages:
@@ -62,7 +62,7 @@ async def _exchange(stream: Stream, texts: AsyncIterable[str]) -> AsyncGenerator
     async def feed() -> None:
         try:
             async for text in texts:
-                await stream.send(text)
+                await (stream.end_sentence() if text == "\n" else stream.send(text))
             await stream.finish()
         except Exception as error:
             await stream.abort(error)
@@ -84,11 +84,15 @@ def iterate(
     decoding: Decoding | str | None = None,
     token: str | None = None,
     timeout: float = 60.0,
+    in_turn: bool = False,
 ) -> Iterator[str | Numbered]:
     """For programs without an event loop: words as they are sent, messages as they come.
 
-    `words` may block; it is read in a thread of its own.
+    "\\n" ends a sentence. `words` may block; it is read in a thread of its own. `in_turn`: what
+    follows a "\\n" is not asked for before the caller has had the translation up to there.
     """
+    stream = Stream(url, decoding=decoding, token=token, timeout=timeout)
+    turns: queue.SimpleQueue[bool] = queue.SimpleQueue()  # whether a line is to follow
     out: queue.SimpleQueue[str | Numbered | Exception | None] = queue.SimpleQueue()
 
     async def read() -> AsyncIterator[str]:
@@ -102,8 +106,10 @@ def iterate(
 
         def put_all() -> None:
             try:
-                if all(put(word) for word in words):
-                    put(None)
+                for word in words:
+                    if not put(word) or (in_turn and word == "\n" and not turns.get()):
+                        return
+                put(None)
             except Exception as error:
                 put(error)
 
@@ -115,7 +121,6 @@ def iterate(
             out.put(text)  # it has been sent
 
     async def run() -> None:
-        stream = Stream(url, decoding=decoding, token=token, timeout=timeout)
         async for message in _exchange(stream, read()):
             out.put(message)
 
@@ -127,7 +132,16 @@ def iterate(
         out.put(None)
 
     threading.Thread(target=work, daemon=True).start()
-    while (item := out.get()) is not None:
-        if isinstance(item, Exception):
-            raise item
-        yield item
+    waits, ended = False, 0
+    try:
+        while (item := out.get()) is not None:
+            if isinstance(item, Exception):
+                raise item
+            yield item
+            waits |= in_turn and item == "\n"
+            ended = item.words if isinstance(item, End) else ended
+            if waits and ended >= stream.words:
+                turns.put(True)
+                waits = False
+    finally:
+        turns.put(False)

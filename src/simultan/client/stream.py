@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Self
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from simultan.data.text import normalise
+from simultan.data.words import split_words
 from simultan.server.protocol import (
     Ack,
     DecodingChange,
@@ -40,7 +42,7 @@ from simultan.server.protocol import (
 if TYPE_CHECKING:
     from simultan.streaming.decoding import Decoding
 
-ACK_EVERY = 64  # messages, when there is nothing else to say
+ACK_EVERY = 64  # messages, or a quarter of the server's window, when there is nothing else to say
 MOST_REFUSED = 10  # times in a row: then the server and we do not understand each other
 
 
@@ -50,6 +52,10 @@ class ServerError(ValueError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{message} ({code})")
         self.code = code
+
+
+class NoServerError(ServerError, ConnectionError):
+    """Nothing answers at the address; programs may catch it as any OSError of a connection."""
 
 
 class Stream:
@@ -68,17 +74,18 @@ class Stream:
         """`decoding`: such as "lag=4". `channel`: a secret; others can follow `self.channel`, on
         /overlay?channel=... `timeout`: the stream ends with an error if the server has been silent
         for so many seconds and cannot be reached again."""
-        self.url, self._token, self._timeout = url, token, timeout
+        self.url, self._token = url, token
+        self._silence = self._answer = timeout / 4  # seconds until we ask; until it has to answer
         wanted = None if decoding is None else str(decoding)
         self._start = Start(decoding=wanted, pair=pair, token=token, channel=channel)
-        self.session = ""
+        self.session = self.pair = ""  # given by the server
         self.channel = self.follow = ""  # what followers need: the channel, and their token
         self.limits: Limits | None = None
         self.resumed = 0  # how often
         self._refused = 0  # times in a row, without anything being taken
         self._kept: deque[Spoken] = deque()  # not acknowledged
         self._number = self._sent = 0  # made; sent
-        self._words = self._heard = 0
+        self.words = self._heard = 0  # sent, as the server counts them; heard
         self._lengths: deque[int] = deque()  # characters of the words that were not heard yet
         self._seen = self._taken = self._told = 0  # came in; given to our user; acknowledged
         self._inbox: deque[Numbered] = deque()
@@ -92,8 +99,8 @@ class Stream:
     async def __aenter__(self) -> Self:
         try:
             self._socket = await self._open()
-        except (WebSocketException, TimeoutError) as error:
-            raise ServerError("lost", f"{self.url}: no simultan server answers there") from error
+        except (WebSocketException, OSError) as error:  # a TimeoutError is an OSError
+            raise NoServerError("lost", f"{self.url}: no simultan server answers there") from error
         self._task = asyncio.create_task(self._run(self._socket))
         return self
 
@@ -104,7 +111,7 @@ class Stream:
                 await self._task
         if self._socket is not None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._socket.close(1000), self._timeout / 4)
+                await asyncio.wait_for(self._socket.close(1000), self._answer)
 
     # --- what a user calls ---
 
@@ -115,7 +122,7 @@ class Stream:
         room = min(room, self.limits.queue_characters)
         part: list[str] = []
         size = 0
-        for word in text.split():
+        for word in split_words(normalise(text), self.pair.partition("-")[0]):
             word = word.encode("utf-8", "replace")[:room].decode("utf-8", "ignore")
             length = len(word.encode()) + 1
             if part and (size + length > room or len(part) >= min(100, self.limits.queue)):
@@ -130,7 +137,7 @@ class Stream:
         async with self._changed:
             await self._changed.wait_for(lambda: self._has_room(words))
         self._add(Words, " ".join(words))
-        self._words += len(words)
+        self.words += len(words)
         self._lengths.extend(map(len, words))
 
     async def end_sentence(self) -> None:
@@ -152,7 +159,7 @@ class Stream:
                 self._check()
             message = self._inbox.popleft()
             self._taken = message.seq
-            if self._taken - self._told >= ACK_EVERY:
+            if self._owes_an_ack():
                 self._wake.set()
             yield message
             if isinstance(message, Finished):
@@ -169,12 +176,17 @@ class Stream:
     def _has_room(self, words: list[str]) -> bool:
         """Whether the server's queue can take these words; it takes anything when it is empty."""
         assert self.limits is not None
-        while self._lengths and self._words - len(self._lengths) < self._heard:
+        while self._lengths and self.words - len(self._lengths) < self._heard:
             self._lengths.popleft()
         count = len(self._lengths) + len(words)
         size = sum(self._lengths) + sum(map(len, words))
         room = count <= self.limits.queue and size <= self.limits.queue_characters
         return room or not self._lengths or self._failure is not None
+
+    def _owes_an_ack(self) -> bool:
+        """Before the window is full: the server would wait for us, and we for room in its queue."""
+        window = ACK_EVERY if self.limits is None else self.limits.window // 4
+        return self._taken - self._told >= min(ACK_EVERY, window)
 
     def _add(self, kind: Callable[..., Spoken], *values: str) -> None:
         self._check()
@@ -189,19 +201,19 @@ class Stream:
     async def _open(self) -> ClientConnection:
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         socket = await connect(
-            self.url,
+            websocket(self.url),
             additional_headers=headers,
             compression=None,
             max_size=None,
-            open_timeout=self._timeout / 4,
-            close_timeout=min(10.0, self._timeout / 4),
+            open_timeout=self._answer,
+            close_timeout=min(10.0, self._answer),
             ping_interval=None,  # _receive sees to it
         )
         start = self._start
         if self.session:
             start = Start(token=self._token, resume=Resume(self.session, self._seen))
         try:
-            async with asyncio.timeout(self._timeout / 4):
+            async with asyncio.timeout(self._answer):
                 await socket.send(encode(start))
                 message = _parse(await socket.recv())
         except BaseException:
@@ -212,7 +224,7 @@ class Stream:
             if isinstance(message, Error):
                 raise ServerError(message.code, message.message)
             raise ServerError("going-away", "the server stops")
-        self.session, self.limits = message.session, message.limits
+        self.session, self.limits, self.pair = message.session, message.limits, message.pair
         self.channel, self.follow = message.channel, message.follow
         self.resumed += message.resumed
         self._drop(message.ack)
@@ -235,7 +247,7 @@ class Stream:
             await self.abort(error)
 
     async def _open_again(self) -> ClientConnection:
-        delay, until = 0.05, time.monotonic() + self._timeout / 4  # and one more try
+        delay, until = 0.05, time.monotonic() + self._answer  # and one more try
         while True:
             try:
                 return await self._open()
@@ -252,7 +264,7 @@ class Stream:
                 for message in [m for m in self._kept if m.seq > self._sent]:
                     await socket.send(encode(message, self._taken))
                     self._sent, self._told = message.seq, self._taken
-                if self._taken - self._told >= ACK_EVERY:
+                if self._owes_an_ack():
                     await socket.send(encode(Ack(self._taken)))
                     self._told = self._taken
                 await self._wake.wait()
@@ -260,10 +272,10 @@ class Stream:
     async def _next(self, socket: ClientConnection) -> ServerMessage | None:
         """The next message. When none comes we ask, and a server that does not answer is gone."""
         try:
-            async with asyncio.timeout(self._timeout / 4):
+            async with asyncio.timeout(self._silence):
                 return _parse(await socket.recv())
         except TimeoutError:
-            async with asyncio.timeout(self._timeout / 4):
+            async with asyncio.timeout(self._answer):
                 await socket.send(encode(Ping()))
                 return _parse(await socket.recv())
 
@@ -309,6 +321,14 @@ class Stream:
         while self._kept and self._kept[0].seq <= ack:
             self._kept.popleft()
             self._refused = 0
+
+
+def websocket(url: str) -> str:
+    """Where streams go, if this is the address of a server: that of its page, or of its host."""
+    scheme, _, place = url.rpartition("://")
+    scheme = {"": "ws", "http": "ws", "https": "wss"}.get(scheme, scheme)
+    host, _, path = place.partition("/")
+    return f"{scheme}://{host}/{path or 'ws'}"
 
 
 def _parse(frame: str | bytes) -> ServerMessage | None:

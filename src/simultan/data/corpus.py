@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simultan import atomic
 from simultan.data.codec import Codec
 from simultan.data.filters import Filters
 from simultan.data.index import END, Index, Split, keep, read_split, select
@@ -26,7 +27,7 @@ from simultan.data.overlap import Overlap
 from simultan.data.ragged import Ragged
 from simultan.data.shards import smallest, write_side
 from simultan.data.sources import Progress, Skips, TextPair, language_of
-from simultan.data.speech import LONGEST, Speech
+from simultan.data.speech import LONGEST, Speech, read_documents
 from simultan.data.text import Pipeline, PipelineName, normalise
 from simultan.data.vocabulary import EOS, SMALLEST_BPE, Vocabulary
 
@@ -119,6 +120,7 @@ def prepare(
         bool, "Continue even if more than 5% of the pairs are not valid UTF-8."
     ] = False,
     codec: Codec | None = None,
+    note_begins: bool = False,
     overwrite: Annotated[bool, "Replace a prepared folder."] = False,
     progress: Progress | None = None,
 ) -> Prepared:
@@ -128,6 +130,8 @@ def prepare(
     skipped, counted and reported; with `strict`, and always in valid and test, an empty side
     or invalid UTF-8 is an error. `join` of the training pairs become runs of two or more pairs
     of one document, `asr` of the sources lose case or punctuation (see data/speech.py).
+    `note_begins` writes train.begins.npy, by which pairs can be joined later: whether a training
+    pair does not follow the one before it in its document.
     """
     out = Path(out)
     subword = (pipeline if codec is None else codec.pipeline.name) != "words"
@@ -178,63 +182,63 @@ def prepare(
         codec = Codec(chosen, learnt[0], learnt[-1])
     vocabularies = codec.source_vocabulary, codec.target_vocabulary
 
-    partial = out.with_name(out.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    codec.save(partial)
-    pairs, tokens, unknown = {}, {}, {}
-    for name, split in splits.items():
-        drawn = samples if bpe_dropout and name == "train" else 1
-        tables = []
-        for side, known in zip(sides, vocabularies, strict=True):
-            report(f"encoding {name}.{side}", 0.0)
-            index = split.side(side)
-            entries = _encode(sides[side], index, known, bpe_dropout, drawn, f"{seed}{side}")
-            tables.append(Ragged.of(entries, smallest(len(known))))
-        kept = keep(split, tables, drawn, max_length if name == "train" else None, skips)
-        counts = []
-        for number, (side, table) in enumerate(zip(sides, tables, strict=True)):
-            report(f"writing {name}.{side}", 0.0)
-            words, offsets = select(split.side(side), kept)
-            prefix = partial / f"{name}.{side}"
-            counts.append(write_side(prefix, words, offsets, table, drawn, 2 * seed + number))
-        pairs[name] = int(kept.sum())
-        tokens[name] = (counts[0], counts[1])
-        unknown[name] = _unknown_share(vocabularies, sides, split)
-        if split.text:
-            _write_text(partial, name, split.text)
-        if name == "train":
-            ranges = _ranges(split, kept)
-    settings = {
-        "pipeline": asdict(chosen),
-        "joint": vocabularies[0] is vocabularies[1],
-        "min_count": None if subword else min_count,
-        "bpe_dropout": bpe_dropout,
-        "samples": samples if bpe_dropout else 1,
-        "max_length": max_length,
-        "join": join,
-        "asr": asr,
-        "max_ratio": max_ratio,
-        "deduplicate": deduplicate,
-        "longest_run": longest_run,
-        "spell_numbers": spell_numbers,
-        "without": [f"{path.parent.name}/{path.name}" for path in without],
-        "drop": drop,
-        "check_languages": check_languages,
-        "seed": seed,
-    }
-    skipped = {
-        reason: {"count": count, "first": skips.places[reason]}
-        for reason, count in skips.counts.items()
-    }
-    sizes = len(vocabularies[0]), len(vocabularies[1])
-    noticed = speech.counts, filters.finish()
-    result = Prepared(pairs, tokens, sizes, ranges, skipped, unknown, settings, *noticed)
-    text = json.dumps(asdict(result), indent=1, ensure_ascii=False)
-    (partial / "prepared.json").write_text(text + "\n", encoding="utf-8")
-    if out.exists():
-        shutil.rmtree(out)
-    partial.rename(out)
+    with atomic.place(out) as partial:
+        partial.mkdir(parents=True)
+        codec.save(partial)
+        pairs, tokens, unknown = {}, {}, {}
+        for name, split in splits.items():
+            drawn = samples if bpe_dropout and name == "train" else 1
+            tables = []
+            for side, known in zip(sides, vocabularies, strict=True):
+                report(f"encoding {name}.{side}", 0.0)
+                index = split.side(side)
+                entries = _encode(sides[side], index, known, bpe_dropout, drawn, f"{seed}{side}")
+                tables.append(Ragged.of(entries, smallest(len(known))))
+            kept = keep(split, tables, drawn, max_length if name == "train" else None, skips)
+            counts = []
+            for number, (side, table) in enumerate(zip(sides, tables, strict=True)):
+                report(f"writing {name}.{side}", 0.0)
+                words, offsets = select(split.side(side), kept)
+                prefix = partial / f"{name}.{side}"
+                counts.append(write_side(prefix, words, offsets, table, drawn, 2 * seed + number))
+            pairs[name] = int(kept.sum())
+            tokens[name] = (counts[0], counts[1])
+            unknown[name] = _unknown_share(vocabularies, sides, split)
+            if split.text:
+                _write_text(partial, name, split.text)
+            if name == "train":
+                ranges = _ranges(split, kept)
+                if note_begins:
+                    np.save(partial / "train.begins.npy", _begins(split, kept))
+        settings = {
+            "pipeline": asdict(chosen),
+            "joint": vocabularies[0] is vocabularies[1],
+            "min_count": None if subword else min_count,
+            "bpe_dropout": bpe_dropout,
+            "samples": samples if bpe_dropout else 1,
+            "max_length": max_length,
+            "join": join,
+            "asr": asr,
+            "max_ratio": max_ratio,
+            "deduplicate": deduplicate,
+            "longest_run": longest_run,
+            "spell_numbers": spell_numbers,
+            "without": [f"{path.parent.name}/{path.name}" for path in without],
+            "drop": drop,
+            "check_languages": check_languages,
+            "seed": seed,
+        }
+        skipped = {
+            reason: {"count": count, "first": skips.places[reason]}
+            for reason, count in skips.counts.items()
+        }
+        sizes = len(vocabularies[0]), len(vocabularies[1])
+        noticed = speech.counts, filters.finish()
+        result = Prepared(pairs, tokens, sizes, ranges, skipped, unknown, settings, *noticed)
+        text = json.dumps(asdict(result), indent=1, ensure_ascii=False)
+        (partial / "prepared.json").write_text(text + "\n", encoding="utf-8")
+        if out.exists():
+            shutil.rmtree(out)
     return result
 
 
@@ -311,6 +315,21 @@ def _ranges(split: Split, kept: NDArray[Any]) -> list[dict[str, Any]]:
         names = {"source": pair.source.name, "target": pair.target.name, "tag": pair.tag}
         result.append({**names, "pairs": count, "weight": pair.weight})
     return result
+
+
+def _begins(split: Split, kept: NDArray[Any]) -> NDArray[Any]:
+    """Where a document begins, or a pair was left out before: nothing is to be joined there."""
+    result, first = [], 0
+    for pair, numbers in split.places:
+        lines = np.array(numbers)[kept[first : first + len(numbers)]]
+        first += len(numbers)
+        begins = np.ones(len(lines), bool)
+        begins[1:] = np.diff(lines) != 1
+        documents = read_documents(pair)
+        if documents is not None:
+            begins[1:] |= np.diff(np.array(documents)[lines - 1]) != 0
+        result.append(begins)
+    return np.concatenate(result)
 
 
 def _unknown_share(

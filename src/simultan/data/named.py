@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tarfile
 import tomllib
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, TypeVar
 
+from simultan import atomic
 from simultan.data.formats import holds_pairs, match_sides
 from simultan.data.sources import Progress, TextPair
 
@@ -216,16 +216,19 @@ def download(name: str, folder: Path, progress: Progress | None = None) -> None:
 
 def _fetch(url: str, folder: Path, languages: tuple[str, str], progress: Progress | None) -> None:
     name = url.rpartition("/")[2]
-    path, partial = folder / name, folder / (name + ".part")
+    path = folder / name
     if not path.exists():
-        with urllib.request.urlopen(url, timeout=60) as answer, open(partial, "wb") as file:
+        with (
+            atomic.place(path) as partial,
+            urllib.request.urlopen(url, timeout=60) as answer,
+            open(partial, "wb") as file,
+        ):
             size, done = int(answer.headers.get("Content-Length") or 0), 0
             while chunk := answer.read(1 << 20):
                 file.write(chunk)
                 done += len(chunk)
                 if progress is not None:
                     progress(f"downloading {name}", done / size if size else 0.0)
-        os.replace(partial, path)
     if name.endswith((".tgz", ".tar.gz")):
         pair = "-".join(languages)
         wanted = {f".{pair}.{language}" for language in languages}
@@ -236,9 +239,8 @@ def _fetch(url: str, folder: Path, languages: tuple[str, str], progress: Progres
                     continue
                 content = archive.extractfile(member)
                 if content is not None and not (folder / base).exists():
-                    with open(partial, "wb") as file:
+                    with atomic.place(folder / base) as partial, open(partial, "wb") as file:
                         shutil.copyfileobj(content, file)
-                    os.replace(partial, folder / base)
 
 
 def _fetch_test_set(stem: str, test_set: str, corpus: NamedCorpus, folder: Path) -> None:

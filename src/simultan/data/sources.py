@@ -113,7 +113,10 @@ def read_lines(path: str | Path, errors: Literal["strict", "replace"] = "strict"
             try:
                 yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", errors)
             except UnicodeDecodeError as error:
-                raise ValueError(f"{path}, line {lines.number}: {UNDECODABLE}") from error
+                raise ValueError(
+                    f"{path}, line {lines.number}: {UNDECODABLE}; convert it, for example with"
+                    " iconv -f WINDOWS-1252 -t UTF-8"
+                ) from error
 
 
 def language_of(path: Path) -> str:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simultan import latency
+from simultan.atomic import write_text
 from simultan.evaluation.evaluate import evaluate
 from simultan.evaluation.figures import Run, draw_tradeoff
-from simultan.evaluation.instances import write_text
 from simultan.evaluation.scores import Scores
 from simultan.evaluation.scoring import Scoring
 from simultan.streaming.decoding import Decoding

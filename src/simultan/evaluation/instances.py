@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from simultan import atomic
 from simultan.data.sources import read_lines
 
 
@@ -71,7 +71,7 @@ def write_log(path: str | Path, instances: Iterable[Instance]) -> None:
         table = {key: getattr(instance, key) for key in _KEYS}
         kept = {k: v for k, v in table.items() if k in _SIMULEVAL or v is not None}
         lines.append(json.dumps(kept) + "\n")  # in ASCII: SimulEval reads in the locale's encoding
-    write_text(path, "".join(lines))
+    atomic.write_text(path, "".join(lines))
 
 
 def with_texts(
@@ -96,18 +96,6 @@ def with_texts(
             changes |= {"reference": references[instance.index]}
         filled.append(dataclasses.replace(instance, **changes))
     return filled
-
-
-def write_text(path: str | Path, text: str) -> None:
-    """Write a file completely or not at all."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _parse(line: str) -> Instance:

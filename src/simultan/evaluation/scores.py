@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from simultan import latency
+from simultan.atomic import write_text
 from simultan.data.languages import row
 from simultan.data.words import split_words
-from simultan.evaluation.instances import Instance, write_text
+from simultan.evaluation.instances import Instance
 from simultan.evaluation.quality import Quality, measure
 from simultan.evaluation.scoring import LatencyUnit, Scoring
 

@@ -10,9 +10,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
+from simultan.atomic import write_text
 from simultan.data.speech import as_recognised
 from simultan.evaluation.evaluate import check_sides
-from simultan.evaluation.instances import Instance, write_log, write_text
+from simultan.evaluation.instances import Instance, write_log
 from simultan.evaluation.resegment import resegment
 from simultan.evaluation.scores import Scores, score, write_scores
 from simultan.evaluation.scoring import Scoring

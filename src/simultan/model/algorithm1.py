@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from simultan.model import undecided
 from simultan.model.attention import MonotonicAttention
 from simultan.model.policy import energy_limit
 from simultan.model.state import Pending, State, Step, table
@@ -51,19 +52,29 @@ def step(
     rows: Sequence[int],
     threshold: Sequence[float],
     *,
+    mass: Sequence[float | None] | None = None,
     attention: bool = False,
 ) -> Step:
     """Lines 2 to 17 of the listing: one target token of each row, as far as its heads let it come.
 
     tokens[r] is the last token written in row rows[r]. Rows in the result have decided to write.
     A row whose heads want a source token that has not been read is left pending: READ. Nothing is
-    committed. `attention`, for fixed policies: the result has the weights over the source.
+    committed. `mass`: heads of rows that have one stay undecided, and need no threshold; see
+    undecided.py. `attention`, for fixed policies: the result has the weights over the source.
     """
     if attention and model.policy.learned:
         raise ValueError(f"attention: not of a model whose policy, {model.policy.name}, learns")
     limits = {r: energy_limit(t, model.spread) for r, t in zip(rows, threshold, strict=True)}
+    masses = {row: m for row, m in zip(rows, mass or (), strict=False) if m is not None}
     last = dict(zip(rows, tokens, strict=True))
-    active = [row for row in rows if state.pending[row] is None and _begin(model, state, row)]
+    for row in rows:
+        if state.pending[row] and (state.spread[row] is None) == (row in masses):
+            state.pending[row] = None  # it stops in another way from now on: the step begins again
+    active = [
+        row
+        for row in rows
+        if state.pending[row] is None and _begin(model, state, row, row in masses)
+    ]
     nothing = model.output.weight.detach()[:0]
     x = model.begin([last[row] for row in active], active, state) if active else nothing
     queries = found = x
@@ -76,14 +87,21 @@ def step(
             stopped = [[False] * cross.selecting_heads for _ in active]
             x, queries = _resume(layer, rows, active, x, queries, stopped, state)
             if active:
-                _find_stops(layer, cross, queries, active, stopped, limits, state)
+                if masses:
+                    _find_both(layer, cross, queries, active, stopped, limits, masses, state)
+                else:
+                    _find_stops(layer, cross, queries, active, stopped, limits, state)
                 x, queries = _suspend(layer, active, x, queries, stopped, state)
         if not active:
             continue
-        stops = [state.stops[row][layer if model.policy.every_head else 0] for row in active]
-        found, weight = cross.read(queries, state.source, layer, active, stops, attention)
-        if weight is not None:
-            weights.append(weight)
+        deciding = layer if model.policy.every_head else 0
+        if any(state.spread[row] for row in active):
+            found = _read_both(layer, cross, queries, active, deciding, state)
+        else:
+            stops = [state.stops[row][deciding] for row in active]
+            found, weight = cross.read(queries, state.source, layer, active, stops, attention)
+            if weight is not None:
+                weights.append(weight)
         x = model.look_at(layer, x, found)
         state.evaluations += len(active)
     if not active:
@@ -96,12 +114,16 @@ def step(
     return Step(active, model.project(hidden), hidden, positions, seen, context)
 
 
-def _begin(model: TranslationModel, state: State, row: int) -> bool:
+def _begin(model: TranslationModel, state: State, row: int, spread: bool) -> bool:
     """Where the row's heads start from; False: there is no source for this step yet."""
     first, available = state.scan_from[row], state.available[row]
+    state.spread[row] = None
     if model.policy.learned:
         first = min(first, available - state.finished[row])  # no later than the end
-        state.stops[row] = [[max(t, first) for t in heads] for heads in state.positions[row]]
+        if spread:
+            undecided.begin(state, row, first)
+        else:
+            state.stops[row] = [[max(t, first) for t in heads] for heads in state.positions[row]]
         return available > 0
     lag, limit = state.lags[row], state.limits[row]
     stop = max(state.positions[row][0][0], first, state.length[row] + lag - 1) if lag else available
@@ -135,6 +157,50 @@ def _resume(
         stopped.append(pending.stopped)
         state.pending[row] = None
     return torch.stack(hidden), torch.stack(asked)
+
+
+def _find_both(
+    layer: int,
+    cross: MonotonicAttention,
+    queries: Tensor,
+    rows: list[int],
+    stopped: list[list[bool]],
+    limits: dict[int, float],
+    masses: dict[int, float],
+    state: State,
+) -> None:
+    """Some rows stop by a threshold, some by a mass."""
+    sure = [i for i, row in enumerate(rows) if state.spread[row] is None]
+    open_ = [i for i, row in enumerate(rows) if state.spread[row] is not None]
+    if sure:
+        some = [rows[i] for i in sure], [stopped[i] for i in sure]
+        _find_stops(layer, cross, queries[sure], *some, limits, state)
+    if open_:
+        some = [rows[i] for i in open_], [stopped[i] for i in open_]
+        undecided.find_stops(layer, cross, queries[open_], *some, masses, state)
+
+
+def _read_both(
+    layer: int,
+    cross: MonotonicAttention,
+    queries: Tensor,
+    rows: list[int],
+    deciding: int,
+    state: State,
+) -> Tensor:
+    """What some rows find where they have stopped, and others where they may stop."""
+    sure = [i for i, row in enumerate(rows) if state.spread[row] is None]
+    found = {
+        i: undecided.read(cross, queries[i : i + 1], state, layer, row, deciding)
+        for i, row in enumerate(rows)
+        if state.spread[row] is not None
+    }
+    if sure:
+        some = [rows[i] for i in sure]
+        stops = [state.stops[row][deciding] for row in some]
+        read, _ = cross.read(queries[sure], state.source, layer, some, stops, False)
+        found |= dict(zip(sure, read.split(1), strict=True))
+    return torch.cat([found[i] for i in range(len(rows))])
 
 
 def _find_stops(

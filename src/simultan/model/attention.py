@@ -280,6 +280,21 @@ class MonotonicAttention(nn.Module):
         """All queries of one target token, x [R, D] -> [R, Q]: to select by, then to attend by."""
         return x[:, :0] if self.all_queries is None else self.all_queries.forward(x, norm)
 
+    def energies(
+        self,
+        queries: Tensor,
+        selection: Cache,
+        layer: int,
+        rows: list[int],
+        slots: list[int],
+        count: int,
+    ) -> Tensor:
+        """Of `count` source tokens of each row, from its slot on: [R, H, N]."""
+        query = queries.narrow(1, 0, self.select_width)
+        query = query.view(len(rows), self.selecting_heads, 1, -1)
+        keys = selection.read(layer, rows, slots, count).select(2, 0).transpose(1, 2)
+        return self.energy(query, keys).squeeze(2)
+
     def first_chosen(
         self,
         queries: Tensor,
@@ -305,7 +320,6 @@ class MonotonicAttention(nn.Module):
             )  # fmt: skip
             return [[found[i * heads + h] + base for h in range(heads)]
                     for i, base in enumerate(bases)]  # fmt: skip
-        query = queries.narrow(1, 0, self.select_width).view(len(rows), heads, 1, -1)
         chosen = [list(at) for at in begins]
         looking = [min(at) for at in begins]  # the first token that a head of the row looks at
         while (longest := max(e - t for e, t in zip(ends, looking, strict=True))) > 0:
@@ -316,8 +330,7 @@ class MonotonicAttention(nn.Module):
                 slots, count = [low] * len(rows), count + high - low
             count = min(count, selection.capacity)
             slots = [min(slot, selection.capacity - count) for slot in slots]
-            keys = selection.read(layer, rows, slots, count).select(2, 0).transpose(1, 2)
-            energies = self.energy(query, keys).squeeze(2).tolist()
+            energies = self.energies(queries, selection, layer, rows, slots, count).tolist()
             for r, (at, energy) in enumerate(zip(chosen, energies, strict=True)):
                 first, end = slots[r] + bases[r], min(slots[r] + bases[r] + count, ends[r])
                 for h, t in enumerate(at):

@@ -12,7 +12,6 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from ctypes import c_double, c_float, c_int, c_long, c_void_p
 from functools import cache
@@ -20,6 +19,8 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+
+from simultan import atomic
 
 VECTORS = ["-mavx512f", "-mavx512bw", "-mavx512vnni", "-mfma"]
 EXACT = ["-ffp-contract=off", "-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math"]
@@ -63,13 +64,11 @@ def make() -> Path:
     if compiler is None:
         raise FileNotFoundError("no C compiler")
     home.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=home) as folder:
-        made = Path(folder, place.name)
+    with atomic.place(place) as made:  # other processes may do the same
         command = [compiler, *OPTIONS, str(source), "-o", str(made), "-lm"]
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
+        subprocess.run(command, check=True, capture_output=True, timeout=600)
         with made.open("ab") as file:
             file.write(hashlib.sha256(made.read_bytes()).digest())
-        made.replace(place)  # in one step: other processes may do the same
     return place
 
 

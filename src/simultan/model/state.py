@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Protocol
 
 import torch
@@ -54,12 +55,17 @@ class Memory(Protocol):
         """The row has read so many source tokens, and what mark() gave then."""
 
 
+# [L][H] of heads that stay undecided: how likely each stops at the tokens up to its position
+Shares = list[list[list[float]]]
+
+
 @dataclass(frozen=True)
 class Written:
     """What some rows had written."""
 
     lengths: list[int]
     positions: list[list[list[int]]]
+    shares: list[Shares | None]
     memory: Tensor | None
 
 
@@ -102,6 +108,8 @@ class State:
     limits: list[int | None] = field(init=False)  # fixed policies: source tokens that are seen
     positions: list[list[list[int]]] = field(init=False)  # [B][L][H] where heads have stopped
     stops: list[list[list[int]]] = field(init=False)  # the same for this step, as far as known
+    shares: list[Shares | None] = field(init=False)  # None: all heads have decided
+    spread: list[Shares | None] = field(init=False)  # the same for this step
     pending: list[Pending | None] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -109,6 +117,7 @@ class State:
         self.available, self.length, self.scan_from = [0] * rows, [0] * rows, [0] * rows
         self.finished = [False] * rows
         self.limits, self.pending = [None] * rows, [None] * rows
+        self.shares, self.spread = [None] * rows, [None] * rows
         self.positions = [self._start() for _ in range(rows)]
         self.stops = [self._start() for _ in range(rows)]
 
@@ -143,8 +152,15 @@ class State:
 
     def needed(self, row: int) -> int:
         """The first source token a head may still look at: what lies before it can be dropped."""
-        first = max(min(map(min, self.positions[row])), self.scan_from[row])
-        return lookback_start(first, self.lookback)
+        first, shares = min(map(min, self.positions[row])), self.shares[row]
+        if shares is not None:
+            pairs = zip(chain(*self.positions[row]), chain(*shares), strict=True)
+            first = min(stop + 1 - len(some) for stop, some in pairs)
+        return lookback_start(max(first, self.scan_from[row]), self.lookback)
+
+    def shares_of(self, row: int) -> Shares:
+        """Of this step; a head that has decided stops where it stands."""
+        return self.spread[row] or [[[1.0] for _ in heads] for heads in self.stops[row]]
 
     def reset(self, row: int) -> None:
         """The row begins a new sentence; its lag stays."""
@@ -153,7 +169,7 @@ class State:
             cache.reset(row)
         self.available[row] = self.length[row] = self.scan_from[row] = 0
         self.finished[row] = False
-        self.limits[row] = self.pending[row] = None
+        self.limits[row] = self.pending[row] = self.shares[row] = None
         self.positions[row] = self._start()
 
     def mark(self, row: int) -> Mark:
@@ -170,7 +186,7 @@ class State:
     def commit(self, rows: Sequence[int]) -> None:
         """The rows have written the token of their last step."""
         for row in rows:
-            self.positions[row] = self.stops[row]
+            self.positions[row], self.shares[row] = self.stops[row], self.spread[row]
             self.length[row] += 1
         self.memory.commit(rows)
 
@@ -179,19 +195,22 @@ class State:
         return Written(
             [self.length[row] for row in rows],
             [self.positions[row] for row in rows],
+            [self.shares[row] for row in rows],
             self.memory.keep(rows),
         )
 
     def restore(self, rows: Sequence[int], kept: Written) -> None:
         """What these rows have committed since was never written; what they have read stays."""
-        for row, length, positions in zip(rows, kept.lengths, kept.positions, strict=True):
-            self.length[row], self.positions[row] = length, positions
+        for i, row in enumerate(rows):
+            self.length[row], self.positions[row] = kept.lengths[i], kept.positions[i]
+            self.shares[row] = kept.shares[i]
         self.memory.restore(rows, kept.memory)
 
     def reorder(self, parents: Sequence[int]) -> None:
         """Row r takes over what row parents[r] has written; both have read the same source."""
         self.length = [self.length[parent] for parent in parents]
         self.positions = [self.positions[parent] for parent in parents]
+        self.shares = [self.shares[parent] for parent in parents]
         self.memory.reorder(parents)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 import torch
@@ -22,6 +23,8 @@ from simultan.model.linear import Linear
 from simultan.model.policy import Chance
 from simultan.model.state import Memory, State
 from simultan.model.translation import ModelOutput, TranslationModel
+
+PAGE = 1024  # positions in a table
 
 # beside relu, which goes with its dropout
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"swish": F.silu, "gelu": F.gelu}
@@ -41,6 +44,12 @@ def sinusoids(positions: Tensor, width: int, steps: int = 0) -> Tensor:
     return F.pad(torch.cat([angles.sin(), angles.cos()], -1), (0, width - 2 * half)).float()
 
 
+@lru_cache(maxsize=8)
+def page(number: int, first: int, width: int, steps: int, device: torch.device) -> Tensor:
+    """Positions of an endless stream: together they cost a quarter of what each alone would."""
+    return sinusoids(torch.arange(PAGE, device=device) + (PAGE * number + first), width, steps)
+
+
 class Embedding(nn.Module):
     """Tokens and, unless attention rotates, positions."""
 
@@ -56,7 +65,7 @@ class Embedding(nn.Module):
         self.positions = model.positions != "rotary"
         self.steps = model.width // 2 if model.positions == "marian" else 0
         self.first = model.first_position
-        table = self.waves(torch.arange(1024)) if self.positions else torch.zeros(0)
+        table = self.waves(torch.arange(PAGE)) if self.positions else torch.zeros(0)
         self.register_buffer("table", table, persistent=False)
 
     def waves(self, positions: Tensor) -> Tensor:
@@ -84,6 +93,10 @@ class Embedding(nn.Module):
         known = max(starts) + count <= len(self.table)
         if known and len(starts) == 1:
             return x + self.table[starts[0] : starts[0] + count]
+        number, slot = divmod(starts[0], PAGE)
+        if len(starts) == 1 and number and slot + count <= PAGE:
+            sizes = self.first, self.tokens.embedding_dim, self.steps
+            return x + page(number, *sizes, x.device)[slot : slot + count]
         positions = torch.tensor(starts, device=x.device)[:, None]
         positions = positions + torch.arange(count, device=x.device)
         return x + (self.table[positions] if known else self.waves(positions))

@@ -38,6 +38,7 @@ class TranslationModel(nn.Module, ABC):
 
     splits_words = False  # whether tokens of one row can be encoded as rows of their own
     compiled = False  # whether streams call kernels.c
+    decided = False  # outside of training: heads of whole sentences stop as those of streams do
     bidirectional = False  # whether the encoder must read a sentence as a whole
     source_prefix: tuple[int, ...] = ()  # tokens before every source, and before
     target_prefix: tuple[int, ...] = ()  # every target
@@ -131,9 +132,11 @@ class TranslationModel(nn.Module, ABC):
 
     def chance(self, batch: Batch) -> Chance:
         """Drawn for a batch in training."""
+        rows, device = len(batch.source), batch.source.device
+        if self.decided and not self.training:
+            return Chance(hard=torch.ones(rows, dtype=torch.bool, device=device))
         if not self.training or not self.policy.learned:
             return NO_CHANCE
-        rows, device = len(batch.source), batch.source.device
         hard = torch.rand(rows, device=device) < self.hard if self.hard else None
         shift = (2 * torch.rand(rows, device=device) - 1) * self.spread if self.spread else None
         return Chance(hard, shift)

@@ -84,7 +84,8 @@ async def read_text(request: Request, most: int, seconds: float) -> Text:
         return Text.model_validate_json(body)
     except ValidationError as error:
         places = [".".join(map(str, problem["loc"])) or "the body" for problem in error.errors()]
-        raise ProtocolError("malformed", f"not as it should be: {', '.join(places)}") from None
+        wrong = f"not as it should be: {', '.join(places)}"
+        raise ProtocolError("malformed", wrong + '; send JSON such as {"text": "..."}') from None
 
 
 async def answer(request: Request, job: TextJob, pair: str) -> Response:

@@ -115,7 +115,6 @@ def _add_pages(app: FastAPI, live: Live) -> None:
 
 def _add_api(app: FastAPI, live: Live) -> None:
     """What programs call."""
-    settings = live.settings
 
     @app.post(
         "/v1/translate",
@@ -136,7 +135,8 @@ def _add_api(app: FastAPI, live: Live) -> None:
         """With `Accept: text/event-stream`, the messages of docs/protocol.md while they come."""
         live.access.check_origin(request.headers)
         await live.access.check("translate", request.headers, None, _address(request))
-        text = await answers.read_text(request, settings.max_message, settings.start_seconds)
+        limits = live.settings
+        text = await answers.read_text(request, limits.max_message, limits.start_seconds)
         decoding = live.choose_for(text)
         job = TextJob(live, live.split(text.text), decoding, _address(request))
         if "text/event-stream" in accept:

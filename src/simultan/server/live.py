@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 access_log = logging.getLogger("simultan.access")
-LONGEST_SEGMENT = 128  # source tokens without the end of a sentence; caches are as long for all
-SLOTS = 256  # tokens of a row that caches have room for: such a segment and one more word
+SLOTS = 256  # tokens of a row that caches have room for: a segment and one more word
 STUCK_SECONDS = 30.0  # no turn takes as long: the model's thread hangs
-_CHOICE = re.compile("(default)?|(threshold|lag|k)=[0-9.e-]{1,24}")  # agents are the operator's
+# agents are the operator's to choose
+_CHOICE = re.compile("(default)?|(threshold|lag|mass|k)=[0-9.e-]{1,24}")
 
 
 class Live:
@@ -54,13 +54,10 @@ class Live:
         self.pair = "-".join(languages) if all(languages) else ""
         assert isinstance(settings.decoding, Decoding)
         self.default = settings.decoding
-        longest = None if getattr(translator.model, "window", 0) else LONGEST_SEGMENT
-        model = self.model = translator.session(
-            self.default, rows=settings.rows, segment=True, longest=longest
-        )
+        model = self.model = translator.session(self.default, rows=settings.rows)
         self.layers, self.heads = model.decider.layers, model.decider.heads
         state = getattr(model.decider, "state", None)
-        if state is not None and longest is not None:
+        if state is not None and model.cuts:
             state.make_room(SLOTS)
         self.batcher = Batcher(model, settings, self.metrics)
         self.learned = model.policy.learned
@@ -133,7 +130,8 @@ class Live:
     def choose(self, text: str) -> Decoding:
         """How a client wants to be translated, if this model can do it."""
         if not _CHOICE.fullmatch(text):
-            raise ProtocolError("malformed", 'decoding must be "lag=4", "threshold=0.5" or "k=3"')
+            forms = '"lag=4", "threshold=0.5", "mass=0.7" or "k=3"'
+            raise ProtocolError("malformed", f"decoding must be {forms}")
         if text in ("", "default"):
             return self.default
         try:

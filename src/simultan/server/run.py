@@ -10,6 +10,8 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from types import FrameType
 
 import uvicorn
@@ -45,13 +47,23 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         seconds = self.live.settings.drain_seconds if self.patient else 0.0
-        draining = asyncio.create_task(self.live.drain(seconds))
-        while not draining.done() and self.patient and not self.force_exit:
-            await asyncio.sleep(0.02)
-        draining.cancel()
-        if not self.force_exit:
-            await self.live.finish()
+        await self._run_while(self.live.drain(seconds), lambda: self.patient)
+        await self._run_while(self.live.finish(), lambda: True)
         await super().shutdown(sockets)
+        if self.force_exit:  # uvicorn leaves the app as it is, and the app complains of it
+            self.live.stopping = True
+            await self.lifespan.shutdown()
+
+    async def _run_while(
+        self, work: Coroutine[None, None, None], wanted: Callable[[], bool]
+    ) -> None:
+        """To its end, or until it is no longer wanted: a second Ctrl-C waits for nothing."""
+        task = asyncio.create_task(work)
+        while not task.done() and wanted() and not self.force_exit:
+            await asyncio.sleep(0.02)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 def make_server(
@@ -125,9 +137,10 @@ def serve(
 
 def check_address(host: str, port: int) -> None:
     """Refuse an address at which nobody can listen, in words that say what to do."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        socket.create_server((host, port), family=family).close()
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server will
+            probe.bind((host, port))  # without listening: nobody shall take this for the server
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             told = "something listens there already, perhaps another server; choose another --port"

@@ -30,8 +30,10 @@ class HeadsDecide:
         self.state = self.backend.state
         self.layers, self.heads = self.state.layers, self.state.heads
         self.thresholds = [THRESHOLD] * len(rows)
+        self.masses: list[float | None] = [None] * len(rows)
 
     def set_decoding(self, decoding: Decoding, row: int) -> None:
+        self.masses[row] = decoding.mass
         if decoding.threshold is not None:
             self.thresholds[row] = decoding.threshold
         elif not self.model.policy.learned:
@@ -44,7 +46,8 @@ class HeadsDecide:
         """The next token of the rows whose heads need no more source."""
         last = [self.backend.last[row] for row in rows]
         thresholds = [self.thresholds[row] for row in rows]
-        step = self.model.step(last, self.state, rows, thresholds)
+        masses = [self.masses[row] for row in rows]
+        step = self.model.step(last, self.state, rows, thresholds, mass=masses)
         if not step.rows:
             return []
         tokens = step.best(EOS)  # what comes before it, padding and begin, is never written

@@ -18,6 +18,7 @@ THRESHOLD = 0.5  # of a learned policy, unless another is given
 _NUMBERS: dict[str, type[int] | type[float]] = {
     "threshold": float,
     "lag": float,
+    "mass": float,
     "k": int,
     "beam": int,
 }
@@ -67,6 +68,12 @@ class Decoding:
         "Stay this many words behind the speaker. The model must have a lags.json, as de-en has.",
         "<WORDS>",
     ] = None
+    mass: Annotated[
+        float | None,
+        "Let a head attend to all tokens where it may stop, as in training, and read on until it"
+        " has stopped with this probability. For learned policies that were trained softly.",
+        "<P>",
+    ] = None
     k: Annotated[
         int | None,
         "Read this many tokens before the first word. For wait-k models; the k of their recipe by"
@@ -89,8 +96,9 @@ class Decoding:
         if len(given) > 1:
             shown = " and ".join(f"{name}={value}" for name, value in given.items())
             raise ValueError(f"{shown}: choose one of them")
-        if self.threshold is not None and not 0 < self.threshold < 1:
-            raise ValueError(f"threshold={self.threshold}: it must lie between 0 and 1")
+        for name, share in (("threshold", self.threshold), ("mass", self.mass)):
+            if share is not None and not 0 < share < 1:
+                raise ValueError(f"{name}={share}: it must lie between 0 and 1")
         if self.lag is not None and not math.isfinite(self.lag):
             raise ValueError(f"lag={self.lag}: it must be a number of words")
         for name, value in (("k", self.k), ("beam", self.beam)):
@@ -101,8 +109,8 @@ class Decoding:
 
     @classmethod
     def parse(cls, text: str | Decoding) -> Decoding:
-        """Of "threshold=0.5", "lag=4", "k=3", "beam=4", "sample=1", "wait-k:3"; "" and "default"
-        are none."""
+        """Of "threshold=0.5", "lag=4", "mass=0.7", "k=3", "beam=4", "sample=1", "wait-k:3"; "" and
+        "default" are none."""
         if isinstance(text, Decoding):
             return text
         if not isinstance(text, str):
@@ -120,7 +128,7 @@ class Decoding:
             number = _NUMBERS[key](value)
         except (KeyError, ValueError):
             raise ValueError(
-                f"decoding {text!r}: write threshold=0.5, lag=4, k=3, beam=4, default"
+                f"decoding {text!r}: write threshold=0.5, lag=4, mass=0.7, k=3, beam=4, default"
                 f" or an agent: {', '.join(forms())}"
             ) from None
         return cls(**{key: number})  # type: ignore[arg-type]
@@ -145,7 +153,8 @@ class Decoding:
         """
         takes: tuple[str, ...]
         if policy.learned:
-            takes, ways = ("threshold", "lag"), "threshold=0.5" + " or lag=4" * bool(lags.points)
+            takes = ("threshold", "lag", "mass")
+            ways = "threshold=0.5" + ", lag=4" * bool(lags.points) + " or mass=0.7"
         elif policy.name == "wait-k":
             takes, ways = ("k",), "k=3"
         else:
@@ -157,7 +166,7 @@ class Decoding:
             return self
         if self.lag is not None:
             return Decoding(threshold=lags.threshold(self.lag))
-        return self if self.threshold is not None else Decoding(threshold=THRESHOLD)
+        return self if self != DEFAULT else Decoding(threshold=THRESHOLD)
 
     @property
     def whole(self) -> bool:

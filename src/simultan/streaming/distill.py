@@ -24,6 +24,7 @@ from simultan.streaming.lines import LineWorkers, compress
 from simultan.streaming.translator import Translator, limits
 
 PART = 64  # lines for each row between two writes: rows stay busy, and a crash loses little
+LIVE = 8  # the same for sessions, which are slow: somebody may be watching
 CHUNK = 1024  # lines that a worker gets at once
 LONGEST = 512  # source tokens
 
@@ -85,8 +86,9 @@ def translate_lines(
 ) -> Iterator[list[str]]:
     """The translations of many lines, in their order, some at a time."""
     rows = rows or translator.default_rows(decoding)
+    size = rows * (PART if translator.generates(decoding) else LIVE)
     rest = iter(lines)
-    while part := list(islice(rest, PART * rows)):
+    while part := list(islice(rest, size)):
         results = translator.translate(part, decoding, rows=rows, progress=progress)
         yield [result.text for result in results]
 

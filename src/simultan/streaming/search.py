@@ -1,6 +1,6 @@
 """How the next token of a whole sentence is chosen: the best, one at random, or several beams.
 
-sampling: p(y) ~ exp(logit(y) / temperature), of the top k alone if k > 0
+sampling: p(y) ~ exp(logit(y) / temperature), of the top k and their equals alone if k > 0
 beams: score(y) = log p(y | x) / |y|^penalty,  |y| with its end-of-sequence
 All of it is done in place and on the device, so that a CUDA graph can record it.
 """
@@ -244,8 +244,18 @@ def draw(logits: Tensor, sampling: Sampling, numbers: Tensor, positions: Tensor)
     """
     index: Tensor | None = None
     if sampling.top_k and sampling.top_k < logits.shape[1]:
-        logits, index = logits.topk(sampling.top_k)
-    chances = torch.softmax(logits / sampling.temperature, -1).cumsum(-1)
+        # topk may take any of equal logits, here others than there: all of them count
+        best = logits.topk(sampling.top_k + 1)
+        least, next_one = best.values[:, -2:-1], best.values[:, -1:]
+        if logits.is_cuda or bool((least == next_one).any()):  # a recorded step cannot ask
+            logits = logits.masked_fill(logits < least, -torch.inf)
+        else:  # the same in the same order, without what cannot be drawn
+            index = best.indices[:, :-1].sort(-1).values
+            logits = logits.gather(1, index)
+        chances = ((logits - best.values[:, :1]) / sampling.temperature).exp()
+    else:
+        chances = torch.softmax(logits / sampling.temperature, -1)
+    chances = chances.cumsum(-1)
     place = _uniform(sampling.seed, numbers, positions)[:, None] * chances[:, -1:]
     column = torch.searchsorted(chances, place.to(chances.dtype), right=True)
     column = column.clamp(max=logits.shape[1] - 1)

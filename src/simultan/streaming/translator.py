@@ -101,9 +101,10 @@ class Translator:
 
         Sentences are fed as a whole: the words and their delays are those of a live stream.
         """
-        if isinstance(sentences, str):
+        texts = [] if isinstance(sentences, str) else list(sentences)
+        if isinstance(sentences, str) or not all(isinstance(text, str) for text in texts):
             raise TypeError("translate() takes a list of sentences: write translate([text])")
-        sentences = list(sentences)
+        sentences = texts
         chosen = Decoding.parse(decoding).resolve(self.model.policy, self.lags)
         if self.generates(chosen):
             return self._generate(sentences, chosen, rows, progress)

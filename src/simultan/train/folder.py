@@ -10,7 +10,7 @@ import dataclasses
 import shutil
 from pathlib import Path
 
-from simultan import checkpoint
+from simultan import atomic, checkpoint
 from simultan import config as configuration
 from simultan.config import Config, ConfigError
 from simultan.data.codec import Codec
@@ -51,12 +51,12 @@ class RunFolder:
             shutil.rmtree(path, ignore_errors=True)
 
     def create(self, config: Config) -> None:
-        """Write the configuration of a new run."""
+        """Write the configuration of a new run; remove what a killed one had begun to save."""
         self.checkpoints.mkdir(parents=True, exist_ok=True)
+        atomic.sweep(self.path)
+        atomic.sweep(self.checkpoints)
         if self.newest() is None:
-            partial = self.path / ".config.toml.partial"
-            partial.write_text(configuration.dump(config), encoding="utf-8")
-            partial.replace(self.config)
+            atomic.write_text(self.config, configuration.dump(config))
 
     def checkpoint(self, update: int) -> Path:
         return self.checkpoints / f"{update:08d}"

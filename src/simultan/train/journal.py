@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
+from simultan import atomic
 from simultan.config import TrainConfig
 from simultan.train.folder import RunFolder
 
@@ -144,7 +145,5 @@ def _kept(path: Path, update: int) -> list[dict[str, Any]]:
         if record["update"] <= update:
             records.append(record)
     if len(records) < len(lines):
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
-        partial.replace(path)
+        atomic.write_text(path, "".join(json.dumps(r) + "\n" for r in records))
     return records

@@ -9,7 +9,7 @@ import typer
 
 from simultan.config import Bound
 from simultan.streaming.decoding import DEFAULT, Decoding
-from simultan.verbs.options import Machine, Model
+from simultan.verbs.options import Machine, Model, check_out
 
 
 def captions(
@@ -25,7 +25,7 @@ def captions(
         float, Bound(0), "Assume this many seconds of computing for each word.", "<SECONDS>"
     ] = 0.02,
     measure: Annotated[bool, "Count the seconds that this machine needs instead."] = False,
-    live: Annotated[bool, "Play it in the terminal; --out is written at the end."] = False,
+    live: Annotated[bool, "Play it in the terminal; --out is written at its end."] = False,
     speed: Annotated[
         float, "Play this many times as fast with --live; 2 is double speed.", "<FACTOR>"
     ] = 1.0,
@@ -47,8 +47,8 @@ def captions(
     if not speed > 0:
         raise ValueError(f"--speed {speed}: it must be more than 0")
     spoken = speak(cues.read(captions))
-    if out is not None and out.exists() and out.samefile(captions):
-        raise ValueError(f"--out {out}: this is the file to be read; write to another one")
+    if out is not None:
+        check_out(out, captions)
     kind = cues.format_of(captions if out is None else out)
     translator = machine.load(model)
     session = translator.session(decoding)
@@ -57,19 +57,23 @@ def captions(
     language = translator.codec.target_language
     if live:
         stream = display.play(stream, Console(), language)
-    words = written(stream)
+    events = list(stream)
+    words = written(events)
     how = "as measured" if measure or live else f"assumed to be {computing} s a word"
     note = f"Each word is shown when it could have been at the earliest; computing {how}."
     laid_out = lay_out(words, layout, language)
     text = cues.render(close_up(laid_out, language), kind, note)
-    if out is not None:
+    if out is not None and live and not words:  # Ctrl-C before the first word
+        typer.echo(f"simultan: nothing was translated yet, so {out} was not written", err=True)
+    elif out is not None:
         out.write_text(text, encoding="utf-8")
     elif not live:
         typer.echo(text, nl=False)
     if words:
+        heard = sum(bool(item.word) for item in events)
         lag = sum(word.time - spoken[word.delay - 1].end for word in words) / len(words) / 1000
         typer.echo(
-            f"{len(spoken)} words heard, {len(words)} written, {lag:.2f} s after"
+            f"{heard} words heard, {len(words)} written, {lag:.2f} s after"
             f" the word they waited for; computing {how}",
             err=True,
         )

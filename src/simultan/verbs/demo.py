@@ -13,7 +13,7 @@ import typer
 
 from simultan.config import Bound
 from simultan.streaming.decoding import DEFAULT, Decoding
-from simultan.verbs.options import Machine, Model
+from simultan.verbs.options import Machine, Model, check_out
 
 if TYPE_CHECKING:
     from simultan.streaming.session import Event
@@ -37,6 +37,8 @@ def demo(
 
     from simultan import display
 
+    if svg is not None:
+        check_out(svg, text or TALK, "--svg")
     translator = machine.load(model)
     language = translator.codec.target_language
     session = translator.session(decoding)
@@ -45,7 +47,8 @@ def demo(
     descriptor = os.open(text or TALK, os.O_RDONLY)
     try:
         words = display.read_words(descriptor, pace)
-        stream = display.translate(session, words, False, tally)
+        words = display.join_lines(words, translator.codec.source_language)
+        stream = display.translate(session, words, tally)
         display.draw(display.kept(stream, events), Console(), language=language)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -35,7 +35,9 @@ def distill(
         float, Bound(0, above=True), "With --sample, make likely tokens likelier below 1.", "<T>"
     ] = 1.0,
     top_k: Annotated[
-        int, Bound(0), "With --sample, draw from this many tokens, the likeliest; 0 takes all."
+        int,
+        Bound(0),
+        "With --sample, draw from this many tokens, the likeliest, and their equals; 0 takes all.",
     ] = 0,
     seed: Annotated[int, "With --sample, another number draws other translations."] = 1,
     decoding: Decoding = DEFAULT,
@@ -73,6 +75,11 @@ def distill(
             longest=longest,
             workers=count_workers() if gpu else 0,
             progress=progress,
+        )
+    if written.lines > total and not first:
+        raise ValueError(
+            f"--out {out}: it has {written.lines:,} lines, {source} has {total:,}: it translates"
+            " another text, so write to another file"
         )
     left = f"; {written.too_long:,} too long, left empty" if written.too_long else ""
     typer.echo(f"{out}: {written.lines:,} lines{left}")

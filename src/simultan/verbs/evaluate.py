@@ -34,8 +34,8 @@ def evaluate(
     ] = None,
     at: Annotated[
         tuple[str, ...],
-        "Measure a whole curve: lag=3,4,5 or threshold=0.2,0.5,0.8 or k=1,3,5 or agents with a"
-        " space between them. Every point gets a folder of its own.",
+        "Measure a whole curve: lag=3,4,5 or threshold=0.2,0.5,0.8 or mass=0.5,0.9 or k=1,3,5"
+        " or agents with a space between them. Every point gets a folder of its own.",
         "<POINTS>",
     ] = (),
     latency: Annotated[
@@ -85,6 +85,9 @@ def evaluate(
         raise ValueError(f"--save-lags: {model} is not a folder of yours; `simultan export` it")
     points = parse_points(at) if at else [decoding]
     sources, references = list(read_lines(source)), list(read_lines(reference))
+    if out.is_file():
+        raise ValueError(f"--out {out}: this is a file; name a folder")
+    out.mkdir(parents=True, exist_ok=True)  # before the work is done that it is for
     if stream:
         if at:
             raise ValueError("--stream and --at: choose one of them")

@@ -21,6 +21,10 @@ def export(
     average: Annotated[
         int, Bound(0), "Average this many last checkpoints of the run MODEL; 0 takes a model."
     ] = 0,
+    offline: Annotated[
+        bool,
+        "Leave out the weights that select: a model for whole sentences, and for agents.",
+    ] = False,
     form: Annotated[
         Literal["simultan", "ctranslate2"],
         "Write it for this program. CTranslate2 translates whole sentences.",
@@ -43,5 +47,5 @@ def export(
         folders = sorted((folders[0] / "checkpoints").glob("[0-9]*"))[-average:]
         if len(folders) < average:
             raise ValueError(f"{model} has {len(folders)} checkpoints, not {average}")
-    size = checkpoint.export(folders, out, weights)
+    size = checkpoint.export(folders, out, weights, offline)
     typer.echo(f"{out}: {size / 2**20:.1f} MiB")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from simultan import boxed
@@ -51,6 +53,18 @@ class Machine:
 def with_beam(decoding: Decoding, beam: int | None) -> Decoding:
     """The same, or a search: sentences that are there as a whole can be searched."""
     return decoding if beam in (None, 1) else replace(decoding, beam=beam)
+
+
+def check_out(out: Path, source: Path, option: str = "--out") -> None:
+    """Refuse a file that cannot be written, before the work is done that it is for."""
+    if out.exists() and source.exists() and out.samefile(source):
+        raise ValueError(f"{option} {out}: this is the file to be read; write to another one")
+    if out.is_dir():
+        raise ValueError(f"{option} {out}: this is a folder; write to a file")
+    if not out.parent.is_dir():
+        raise ValueError(f"{option} {out}: there is no folder {out.parent}; make it first")
+    if not os.access(out if out.exists() else out.parent, os.W_OK):
+        raise ValueError(f"{option} {out}: you may not write there; choose another place")
 
 
 @contextmanager

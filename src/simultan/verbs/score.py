@@ -48,7 +48,8 @@ def show_scores(scores: Scores) -> None:
     """One line to a score; what the log does not say is not shown."""
     for name, value in scores.flat().items():
         if value not in (None, ""):
-            shown = f"{value:.3f}" if isinstance(value, float) else value
+            places = 6 if name.startswith("seconds") else 3  # of a word, on a quick machine
+            shown = f"{value:.{places}f}" if isinstance(value, float) else value
             typer.echo(f"{name:<26} {shown}")
     explain()
 

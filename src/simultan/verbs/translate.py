@@ -13,7 +13,7 @@ import typer
 
 from simultan.config import Bound
 from simultan.streaming.decoding import DEFAULT, Decoding
-from simultan.verbs.options import Machine, Model, show_progress
+from simultan.verbs.options import Beam, Machine, Model, check_out, show_progress, with_beam
 
 if TYPE_CHECKING:
     from simultan.streaming.translator import Translator
@@ -24,7 +24,9 @@ def translate(
     *,
     show: Annotated[bool, "Draw source, heads and target side by side."] = False,
     lines: Annotated[
-        bool, "Take each line as a sentence. By default, full stops end a sentence."
+        bool,
+        "Take each line as a sentence. By default, full stops and empty lines end a sentence; so"
+        " does Enter where words are typed.",
     ] = False,
     pace: Annotated[
         float,
@@ -33,7 +35,7 @@ def translate(
         "<WORDS>",
     ] = 0.0,
     url: Annotated[
-        str, "Ask this server instead of a model, such as ws://127.0.0.1:8000/ws.", "<URL>"
+        str, "Ask this server instead of a model, such as http://127.0.0.1:8000.", "<URL>"
     ] = "",
     token: Annotated[
         str | None, "Give the server this token.", "$SIMULTAN_TOKEN", "<TOKEN>"
@@ -51,6 +53,7 @@ def translate(
         "With --in, translate this many lines side by side; 32 by default, and 2,048 where a GPU"
         " translates whole sentences.",
     ] = None,
+    beam: Beam = None,
     decoding: Decoding = DEFAULT,
     machine: Machine = Machine(threads=1),
 ) -> None:
@@ -69,42 +72,52 @@ def translate(
             raise ValueError("--out is for the translation of a file: --in FILE")
         if url or show:
             raise ValueError("--in and --out go without --url and --show")
-        with _ending_quietly():
-            translate_file(machine.load(model), in_, out, decoding, rows)
+        if out is not None:
+            check_out(out, in_)
+        with _ending_quietly(complete=True):
+            translate_file(machine.load(model), in_, out, with_beam(decoding, beam), rows)
         return
+    if beam is not None:
+        raise ValueError("--beam searches whole sentences: it goes with --in FILE")
     typed = sys.stdin.isatty() and sys.stdout.isatty()
     if typed and not url:
         typer.echo("loading the model ...", err=True)
-    words = display.read_words(0, pace)
+    if url and (model or lines):
+        raise ValueError("--url asks a server: it goes without a model and without --lines")
+    session, languages = None, ("", "")
+    if not url:
+        session = machine.load(model).session(decoding, segment=not lines)
+        languages = session.source_language, session.target_language
+    words = display.read_words(sys.stdin.fileno(), pace)
     if typed:
         words = display.prompted(words, sys.stdout)
-    language = ""
-    if url:
-        if model or lines:
-            raise ValueError("--url asks a server: it goes without a model and without --lines")
-        events = display.translate_remotely(url, words, decoding, token)
+    elif not lines:
+        advice = "" if url else ", and with --lines every line is one"
+        words = display.join_lines(words, languages[0], advice)
+    if session is None:
+        events = display.translate_remotely(url, words, decoding, token, typed)
     else:
-        translator = machine.load(model)
-        language = translator.codec.target_language
-        session = translator.session(decoding, segment=not lines)
-        events = display.translate(session, words, lines)
+        events = display.translate(session, words)
     if typed:
         typer.echo("type, and end a line with Enter; Ctrl-D ends", err=True)
     with _ending_quietly():
         if show:
-            display.draw(events, Console(), typed, language)
+            display.draw(events, Console(), typed, languages[1])
         else:
-            display.write(events, sys.stdout, lines, language)
+            display.write(events, sys.stdout, lines, languages[1])
 
 
 @contextmanager
-def _ending_quietly() -> Iterator[None]:
-    """Ctrl-C, or a reader that has gone, ends what is written to standard output."""
+def _ending_quietly(complete: bool = False) -> Iterator[None]:
+    """Ctrl-C, or a reader that has gone, ends what is written to standard output.
+
+    Ctrl-C ends the line that is being written, unless all lines are `complete`.
+    """
     try:
         yield
         sys.stdout.flush()
     except KeyboardInterrupt:
-        typer.echo()
+        typer.echo(err=complete)
         sys.exit(130)
     except BrokenPipeError:  # Python must not try to flush once more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -117,12 +130,17 @@ def translate_file(
     from simultan.data.sources import read_lines
     from simultan.streaming.distill import translate_lines
 
-    if out is not None and out.exists() and out.samefile(source):
-        raise ValueError(f"--out {out}: this is the file to be read; write to another one")
     lines = list(read_lines(source))
     place: AbstractContextManager[TextIO]
     place = nullcontext(sys.stdout) if out is None else out.open("w", encoding="utf-8")
-    with place as file, show_progress("translating", len(lines)) as progress:
-        for part in translate_lines(translator, lines, decoding, rows=rows, progress=progress):
-            file.writelines(f"{line}\n" for line in part)
-            file.flush()
+    done = 0
+    try:
+        with place as file, show_progress("translating", len(lines)) as progress:
+            for part in translate_lines(translator, lines, decoding, rows=rows, progress=progress):
+                file.writelines(f"{line}\n" for line in part)
+                file.flush()
+                done += len(part)
+    except KeyboardInterrupt:
+        if out is not None:
+            typer.echo(f"simultan: {out} has {done:,} of {len(lines):,} lines", err=True)
+        raise

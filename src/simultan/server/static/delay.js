@@ -10,7 +10,7 @@ export class Delay {
   /** `parts`: box, slider, value, measured; `onChange(decoding)` when another was chosen. */
   constructor(parts, onChange) {
     Object.assign(this, { parts, onChange });
-    this.unit = "threshold"; // or "lag", in words, where it was measured how far behind a model stays
+    this.unit = "threshold"; // or "mass"; or "lag", in words, where that was measured
     this.found = new Measured();
     parts.slider.addEventListener("input", () => {
       this.found.clear();
@@ -28,16 +28,17 @@ export class Delay {
   }
 
   /** The range, and where it stands: as this page has chosen ("lag=4"), or as the operator has. */
-  scale({ learned, lags = [], lag, threshold }, chosen) {
+  scale({ learned, lags = [], lag, threshold, decoding = "" }, chosen) {
     const { box, slider } = this.parts;
     box.hidden = !learned;
-    this.unit = lags.length ? "lag" : "threshold";
-    if (lags.length) {
+    const mass = decoding.startsWith("mass=") ? +decoding.split("=")[1] : null;
+    this.unit = mass !== null ? "mass" : lags.length ? "lag" : "threshold";
+    if (this.unit === "lag") {
       const [first, last] = [lags[0][1], lags.at(-1)[1]];
       const most = Math.max(Math.min(last, USEFUL * first), lag ?? 0);
       const [min, max] = [Math.ceil(10 * first) / 10, Math.floor(10 * most) / 10];
       Object.assign(slider, { min, max, step: 0.1, value: lag ?? min });
-    } else Object.assign(slider, { min: 0.05, max: 0.95, step: 0.05, value: threshold ?? 0.5 });
+    } else Object.assign(slider, { min: 0.05, max: 0.95, step: 0.05, value: mass ?? threshold ?? 0.5 });
     if (chosen) slider.value = chosen.split("=")[1];
     this.show();
   }

@@ -6,7 +6,7 @@ const DEAD = 10_000; // ms without an answer to what was sent: the connection is
 const STALLED = 3_000; // ms without an acknowledgement: the person is told
 const PING = 20_000; // ms of silence
 const QUIET = 60_000; // ms in which nothing is said: the session ends, the next word begins another
-const ACK_EVERY = 50;
+const ACK_EVERY = 50; // messages, or a quarter of the server's window
 const CHUNK = 200; // words in a message
 const UNHEARD = 400; // words that are sent ahead of those the server has heard
 const GIVE_UP = new Set(["unauthorized", "forbidden-origin", "unknown-pair"]);
@@ -51,7 +51,7 @@ export class Stream {
     this.number = 0; // of our own messages
     this.outbox = []; // numbered messages the server has not acknowledged
     this.since = null; // the moment since when it has acknowledged nothing
-    this.limits = { queue: 100, message: 16_000 };
+    this.limits = { queue: 100, message: 16_000, window: 200 };
     this.startedAt = 0;
   }
 
@@ -182,7 +182,7 @@ export class Stream {
     }
     const handler = this[`on_${message.type.replace("-", "_")}`];
     handler?.call(this, message);
-    if (this.unacknowledged >= ACK_EVERY) this.send({ type: "ack", seq: 0 });
+    if (this.unacknowledged >= Math.min(ACK_EVERY, this.limits.window / 4)) this.send({ type: "ack", seq: 0 });
   }
 
   acknowledge(number) {

@@ -30,7 +30,10 @@ def check_model(translator: Translator) -> TranslationModel:
     """The model over which an agent is to be trained, if that is possible."""
     model = translator.model
     if not isinstance(model, TranslationModel) or model.policy.name != "offline":
-        raise ValueError("an agent is trained over an offline model of simultan")
+        raise ValueError(
+            "an agent is trained over an offline model of simultan: train one with"
+            ' policy.name = "offline" first'
+        )
     return model
 
 

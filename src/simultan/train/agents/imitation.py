@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from simultan import atomic
 from simultan import config as configuration
 from simultan.config import Amount, ConfigError, Count, Sections, Share
 from simultan.data.codec import Codec
@@ -241,8 +242,8 @@ def fit_imitation(
             play(translator, fits[number * PORTION : (number + 1) * PORTION], oracle)
             state["features"].append(torch.stack(oracle.features))
             state["actions"].append(torch.tensor(oracle.actions))
-            torch.save(state, out / f"{PLAYED}.partial")
-            (out / f"{PLAYED}.partial").replace(out / PLAYED)
+            with atomic.place(out / PLAYED) as partial:
+                torch.save(state, partial)
             if terminated() or (stop is not None and stop()):
                 return None
     features, actions = torch.cat(state["features"]), torch.cat(state["actions"])

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from simultan import atomic
 from simultan import config as configuration
 from simultan.config import ConfigError, TrainConfig
 from simultan.model import TranslationModel
@@ -252,12 +253,11 @@ class Run:
         state |= {name: part.state_dict() for name, part in self.parts.items()}
         weights["threshold"] = torch.tensor(self.threshold)
         weights = {k: v.detach().cpu().contiguous() for k, v in weights.items()}
-        partial = self.folder / "saving.partial"
-        save_file(weights, partial)
-        partial.chmod(0o644)  # safetensors writes it for us alone
-        partial.replace(self.folder / WEIGHTS)
-        torch.save(state, partial)
-        partial.replace(self.folder / STATE)
+        with atomic.place(self.folder / WEIGHTS) as partial:
+            save_file(weights, partial)
+            partial.chmod(0o644)  # safetensors writes it for us alone
+        with atomic.place(self.folder / STATE) as partial:
+            torch.save(state, partial)
 
     def _restore(self, state: dict[str, Any]) -> None:
         for name in KEPT:
