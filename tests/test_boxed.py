@@ -90,7 +90,7 @@ def test_a_wheel_holds_the_models(tmp_path: Path) -> None:
     (project / "models" / "unfinished" / "notes").touch()
     build = "from setuptools.build_meta import build_wheel; print(build_wheel('out'))"
     done = subprocess.run(
-        [sys.executable, "-c", build], cwd=project, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", build], cwd=project, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     with zipfile.ZipFile(project / "out" / done.stdout.split()[-1]) as wheel:
@@ -101,6 +101,6 @@ def test_a_wheel_holds_the_models(tmp_path: Path) -> None:
     found = subprocess.run(
         [sys.executable, "-c", "from simultan import boxed; print(boxed.resolve('de-en'))"],
         cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
-        capture_output=True, text=True, timeout=60, check=True,
+        capture_output=True, text=True, timeout=600, check=True,
     )  # fmt: skip
     assert Path(found.stdout.strip()) == (tmp_path / "site" / place).resolve()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import cast
@@ -12,10 +14,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 import simultan
 from simultan import checkpoint, cli, cues, display
-from simultan.captions import PAUSE, speak, translate, written
+from simultan.captions import PAUSE, Heard, speak, translate, written
 from simultan.config import Config, ModelConfig, PolicyConfig
 from simultan.cues import Cue
 from simultan.data.codec import Codec
@@ -316,15 +319,66 @@ def test_bad_files_and_settings_are_one_line(
     good, bad = tmp_path / "good.srt", tmp_path / "bad.vtt"
     good.write_text(SRT)
     bad.write_text("WEBVTT\n\n0:1 --> 0:2\nx\n")
+    (tmp_path / "folder.vtt").mkdir()
     for arguments, message in (
         ((bad, model), "bad.vtt:3: '0:1' is no time"),
         ((good, model, "--out", tmp_path / "x.txt"), "ends in .srt or .vtt"),
         ((good, model, "--live", "--speed", 0), "--speed 0.0"),
         ((tmp_path / "none.srt", model), "none.srt: no such file"),
         ((good, model, "--out", good), "this is the file to be read"),
+        ((good, tmp_path / "no", "--out", tmp_path / "no" / "x.srt"), "make it first"),
+        ((good.parent / "folder.vtt", model), "folder.vtt: Is a directory"),
     ):
         assert run(monkeypatch, *arguments) == 2
         assert message in capsys.readouterr().err
+
+
+def test_what_was_played_is_kept_at_an_interrupt() -> None:
+    def stream() -> Iterator[Heard]:
+        yield Heard("a", Write("b", 1, [[1]]), 5)
+        raise KeyboardInterrupt
+
+    assert [item.word for item in display.play(stream(), Console(file=io.StringIO()))] == ["a"]
+
+
+def test_an_interrupt_leaves_a_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also before anything is drawn, where rich has hidden it already."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(display.Live, "refresh", interrupt)
+    place = io.StringIO()
+    assert not list(display.play(iter(()), Console(file=place, force_terminal=True)))
+    assert place.getvalue().endswith("\x1b[?25h")
+
+
+@pytest.mark.parametrize("heard", [0, 2])
+def test_an_interrupt_keeps_what_was_said_and_writes_nothing_empty(
+    heard: int, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    def timer(speed: float) -> Callable[[int], None]:
+        calls = iter(range(heard))
+
+        def wait(until: int) -> None:
+            if next(calls, None) is None:
+                raise KeyboardInterrupt
+
+        return wait
+
+    monkeypatch.setattr(display, "timer", timer)
+    (tmp_path / "in.srt").write_text(SRT)
+    out = tmp_path / "out.srt"
+    out.write_text("of yesterday")
+    assert run(monkeypatch, tmp_path / "in.srt", model, "--live", "--out", out) == 0
+    said = capsys.readouterr().err
+    if heard:
+        assert "2 words heard" in said
+        assert cues.read(out)
+    else:
+        assert "nothing was translated yet" in said
+        assert out.read_text() == "of yesterday"
 
 
 def test_the_timer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ def test_every_verb_that_streams_has_the_same_options(verb: str) -> None:
     for option in ("--lag", "--threshold", "--k", "--agent, --rule", "--device", "--threads",
                    "--quantize"):  # fmt: skip
         assert re.search(rf"^  {option} ", text, re.MULTILINE), option
-    assert ("--beam" in text) == (verb in ("evaluate", "distill"))
+    assert ("--beam" in text) == (verb in ("evaluate", "distill", "translate"))
 
 
 def test_the_module_is_the_command() -> None:

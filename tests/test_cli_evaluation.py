@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -84,7 +85,7 @@ def test_evaluate_score_plot(tmp_path: Path, run: Run, monkeypatch: pytest.Monke
     again = json.loads((tmp_path / "again.json").read_text())
     assert again["dal"] == stored["dal"]
     assert "tok:13a" in again["bleu_signature"]
-    assert "seconds_per_source_word" in out
+    assert re.search(r"^seconds_per_source_word +0\.\d{6}$", out, re.MULTILINE)
 
     status, out, _ = run("plot", tmp_path / "echo", "--out", tmp_path / "curve")
     assert (status, out.split()) == (
@@ -97,11 +98,14 @@ def test_evaluate_score_plot(tmp_path: Path, run: Run, monkeypatch: pytest.Monke
 
 
 def test_bad_input_is_one_line(tmp_path: Path, run: Run) -> None:
-    (tmp_path / "instances.log").write_text("{")
+    text = tmp_path / "instances.log"
+    text.write_text("{")
     commands: list[tuple[tuple[object, ...], str]] = [
         (("score", tmp_path / "none"), "no such file"),
         (("score", tmp_path), "line 1: not JSON"),
         (("plot", tmp_path, "--out", tmp_path / "x"), "simultan evaluate"),
+        # it is said before the model is loaded and the test set is translated
+        (("evaluate", "none", "--source", text, "--reference", text, "--out", text), "is a file"),
     ]
     for command, message in commands:
         status, _, error = run(*command)

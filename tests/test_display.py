@@ -12,19 +12,24 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
 
+import simultan
 from simultan import boxed, checkpoint, cli, display
 from simultan.config import Config, ModelConfig, PolicyConfig
 from simultan.data.codec import Codec
 from simultan.data.text import Pipeline
 from simultan.data.vocabulary import SPECIAL, UNK, Vocabulary
 from simultan.model import build
+from simultan.streaming import distill
 from simultan.streaming.session import End, Event, Read, Write
+from simultan.verbs import demo
+from simultan.verbs.translate import translate
 
 
 def piped(*parts: bytes, pause: float = 0.0) -> int:
@@ -95,6 +100,62 @@ def test_the_picture() -> None:
     ]
 
 
+def test_a_narrow_terminal_has_no_heads_and_cuts_no_word() -> None:
+    console = Console(file=io.StringIO(), width=24)
+    display.draw([("Mond", Write("weltraumgesellschaften", 1, [[1, 1]])), ("", End(1))], console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    table = text.split("Mond\n")[0]
+    assert "●" not in table
+    assert "…" not in table
+    assert re.sub(r"\W", "", table.split("Mond")[1]) == "weltraumgesellschaften"
+
+
+def test_lines_of_a_text_are_joined(capsys: pytest.CaptureFixture[str]) -> None:
+    def joined(text: str) -> tuple[list[str], int]:
+        words = display.read_words(piped(text.encode()))
+        found = list(display.join_lines(words, "de"))
+        return found, capsys.readouterr().err.count("are read as one text")
+
+    wrapped = "der Mond\nist rot. Er\nist schön.\n"
+    assert joined(wrapped) == ([*wrapped.split(), "\n"], 0)  # the end of the text ends it, too
+    assert joined("guten Tag\n\nund Dank")[0] == ["guten", "Tag", "\n", "und", "Dank"]
+    for text, said in (
+        ("guten Tag\n\nwie geht es\n\nund Dank\n", 0),
+        ("guten Tag\nwie geht es", 1),
+        ("guten Tag\nwie geht es\n" * 4, 1),
+        ("Guten Tag.\nWie geht es?\nUnd Dank\n", 0),
+    ):
+        assert joined(text)[1] == said, text
+
+
+def test_advice_is_for_the_verb_that_is_called(
+    model: Path, tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A demo and a server's client know no --lines."""
+    (tmp_path / "text").write_text("a b\nc d\n")
+    demo.demo(str(model), text=tmp_path / "text", pace=0.0)
+    assert capsys.readouterr().err == display.JOINED + "\n"
+    done = subprocess.run(
+        command, input=b"a b\nc d\n", capture_output=True, timeout=300, env=ENVIRONMENT, check=True
+    )
+    assert done.stderr.decode().startswith(f"{display.JOINED}, and with --lines")
+
+
+def test_the_end_of_a_line_ends_a_sentence(model: Path) -> None:
+    translator = simultan.load(model)
+    sentences = [display.translate(translator.session(), text.split(" ")) for text in ("a b", "c")]
+    alone = [event for sentence in sentences for event in sentence]
+    both = list(display.translate(translator.session(), ["a", "b", "\n", "c", "\n", "\n"]))
+    assert both[: len(alone)] == alone
+    assert all(item == ("", End(0)) for item in both[len(alone) :])
+    out = io.StringIO()
+    display.write(both, out)
+    assert out.getvalue().count("\n") == 2  # the empty line says nothing
+    console = Console(file=io.StringIO(), width=60)
+    display.draw(both, console, typed=True)
+    assert console.file.getvalue().count("heard") == 2  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_drawing(terminal: bool) -> None:
     console = Console(file=io.StringIO(), width=60, height=20, force_terminal=terminal)
@@ -146,17 +207,22 @@ def test_each_word_comes_before_the_next_is_sent(command: list[str]) -> None:
             assert process.stdout.read(1)  # blocks until it is there
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
-        assert process.wait(20) == 130
+        assert process.wait(300) == 130
         assert rest.endswith(b"\n")
 
 
 def test_end_of_input_and_sentences(command: list[str]) -> None:
     done = subprocess.run(
-        command, input=b"a b ij. c\nd", capture_output=True, timeout=60, env=ENVIRONMENT, check=True
+        command,
+        input=b"a b ij. c\nd",
+        capture_output=True,
+        timeout=300,
+        env=ENVIRONMENT,
+        check=True,
     )
     assert len(done.stdout.splitlines()) == 2  # a full stop ends a sentence, a line does not
     done = subprocess.run(
-        [*command, "--lines"], input=b"a b c\n\n  \nd\n", capture_output=True, timeout=60,
+        [*command, "--lines"], input=b"a b c\n\n  \nd\n", capture_output=True, timeout=300,
         env=ENVIRONMENT, check=True,
     )  # fmt: skip
     lines = done.stdout.split(b"\n")
@@ -169,20 +235,48 @@ def test_a_file(command: list[str], tmp_path: Path) -> None:
     run = [*command, "--in", str(tmp_path / "a.de"), "--rows", "2", "--out"]
     target = tmp_path / "a.en"
     target.write_text("old\n")
-    subprocess.run([*run, str(target)], timeout=60, env=ENVIRONMENT, check=True)
+    subprocess.run([*run, str(target)], timeout=300, env=ENVIRONMENT, check=True)
     lines = target.read_text().split("\n")
     assert [bool(line) for line in lines] == [True, False, True, True, False]
-    done = subprocess.run(run[:-1], capture_output=True, timeout=60, env=ENVIRONMENT, check=True)
+    done = subprocess.run(run[:-1], capture_output=True, timeout=300, env=ENVIRONMENT, check=True)
     assert done.stdout.decode() == target.read_text()  # without --out
     assert done.stderr == b""
+    (tmp_path / "latin").write_bytes("schön".encode("latin-1"))
     for wrong, message in (
         ([*run, str(tmp_path / "a.de")], b"this is the file to be read"),
+        ([*run, str(tmp_path)], b"this is a folder; write to a file"),
+        ([*run, str(tmp_path / "no" / "a.en")], b"make it first"),
+        ([*command, "--in", str(tmp_path / "latin")], b"line 1: not valid UTF-8; convert it"),
         ([*command, "--out", "x"], b"--in FILE"),
+        ([*command, "--beam", "2"], b"it goes with --in FILE"),
         ([*run, str(target), "--show"], b"without --url and --show"),
     ):
-        done = subprocess.run(wrong, capture_output=True, timeout=60, env=ENVIRONMENT)
+        done = subprocess.run(wrong, capture_output=True, timeout=300, env=ENVIRONMENT)
         assert done.returncode == 2
         assert message in done.stderr
+
+
+def test_an_interrupt_adds_no_line_to_a_file(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lines(*_: object, **__: object) -> Iterator[list[str]]:
+        yield ["x", "y"]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(distill, "translate_lines", lines)
+    (tmp_path / "a.de").write_text("a\nb\nc\n")
+    with pytest.raises(SystemExit) as stopped:
+        translate(str(model), in_=tmp_path / "a.de")
+    assert stopped.value.code == 130
+    assert capsys.readouterr().out == "x\ny\n"
+
+
+def test_closed_streams_are_empty(command: list[str]) -> None:
+    """As a service may find them."""
+    for closing in ("<&-", "</dev/null >&-", "</dev/null 2>&-"):
+        shell = ["sh", "-c", f'"$@" {closing}', "sh", *command]
+        done = subprocess.run(shell, capture_output=True, timeout=300, env=ENVIRONMENT)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_typing_by_hand() -> None:
@@ -212,12 +306,12 @@ def test_a_closed_pipe(command: list[str]) -> None:
         process.stdout.close()
         for _ in itertools.repeat(None, 50):
             try:
-                process.stdin.write(b"b c d\n")
+                process.stdin.write(b"b c ij.\n")
             except BrokenPipeError:  # it has left already
                 break
         process.stdin.close()
         assert process.stderr.read() == b""
-        assert process.wait(20) == 0
+        assert process.wait(300) == 0
 
 
 @pytest.mark.parametrize(
@@ -272,6 +366,8 @@ def test_the_demo_takes_the_model_in_the_box(
         assert re.search(r"\(AL\) \d+\.\d words; \d+ words written at \d+ words a second", said)
         assert ("Guten Abend" in said) == (not options)
     assert "ij." in picture.read_text()
+    with pytest.raises(ValueError, match=f"--svg {tmp_path}: this is a folder"):
+        demo.demo("none", svg=tmp_path)  # before the talk is played
 
 
 @pytest.mark.parametrize("there", [True, False])

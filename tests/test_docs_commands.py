@@ -42,7 +42,10 @@ NOT_RUN = {  # page: the beginning of commands, and why
     },
     "models.md": {"": "needs a network; tests/streaming/test_foreign.py has such models"},
     "performance.md": {"": "measures for minutes, and some of it needs a GPU"},
-    "policies.md": {"simultan": "needs a trained model; tests/train/test_train_agent.py"},
+    "policies.md": {
+        "simultan train-agent": "needs a corpus; tests/train/test_train_agent.py",
+        "simultan evaluate": "needs a trained model; tests/train/test_train_agent.py",
+    },
     "reproduction.md": {"": "needs a GPU; tests/test_reproduce.py runs the plan with tiny models"},
     "serving.md": {"": "needs a network or runs until it is stopped; tests/server runs it"},
     "simuleval.md": {"simuleval": "needs an environment of its own; test_simuleval_agent.py"},
@@ -128,7 +131,7 @@ def run(place: Path, *command: str, path: str = "") -> str:
         "OMP_NUM_THREADS": "1",
     }
     done = subprocess.run(
-        command, cwd=place, env=environment, capture_output=True, text=True, timeout=400,
+        command, cwd=place, env=environment, capture_output=True, text=True, timeout=900,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-1500:]

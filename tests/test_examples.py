@@ -30,7 +30,7 @@ def test_the_notebook():
     notebook = nbformat.read(EXAMPLES / "simultan.ipynb", as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "commit it without outputs"
     os.environ["OMP_NUM_THREADS"] = "1"
-    client(notebook, timeout=120, kernel_name="python3").execute()
+    client(notebook, timeout=600, kernel_name="python3").execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     printed = " ".join(output.get("text", "") for output in outputs)
     assert "book" in printed

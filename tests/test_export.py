@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,37 @@ def test_the_lags_of_one_model_go_with_it(run: Path, tmp_path: Path) -> None:
     export(model, tmp_path / "out")
     assert simultan.load(tmp_path / "out").lags == simultan.load(model).lags
     assert (tmp_path / "out" / "lags.json").read_text() == "[[0.3, 2.0], [0.7, 5.0]]\n"
+
+
+def test_without_the_weights_that_select(run: Path, tmp_path: Path) -> None:
+    """An offline model of the same weights: whole sentences are those of heads that never stop."""
+    model = shutil.copytree(run / "checkpoints" / "00000001", tmp_path / "model")
+    (model / "lags.json").write_text("[[0.3, 2.0], [0.7, 5.0]]\n")
+    export(model, tmp_path / "out", "--weights", "float32", "--offline")
+    before, after = (checkpoint.load_weights(folder) for folder in (model, tmp_path / "out"))
+    left_out = before.keys() - after.keys()
+    assert left_out
+    assert all("select_" in name or "energy_" in name for name in left_out)
+    assert all(torch.equal(before[name], value) for name, value in after.items())
+    weights = {n: torch.full_like(w, -99.0) if "energy_bias" in n else w for n, w in before.items()}
+    codec = Codec.load(model)
+    checkpoint.save(tmp_path / "patient", weights, CONFIG, codec)
+    text = ["a b c d ij.", "h g f e", "ij. a b"]
+    offline, patient = (simultan.load(tmp_path / name) for name in ("out", "patient"))
+    assert offline.model.policy.name == "offline"
+    assert not offline.lags.points
+    for one, other in zip(offline.translate(text), patient.translate(text), strict=True):
+        assert one.words == other.words
+        assert one.words
+    assert offline.translate(text, decoding="wait-k:1")[0].delays[0] == 1
+
+
+def test_a_model_that_never_sees_the_whole_source_has_no_offline_one(tmp_path: Path) -> None:
+    vocabulary = Vocabulary([*SPECIAL, *"abc"])
+    config = replace(CONFIG, policy=PolicyConfig(name="mma-h"))
+    model = build(config, len(vocabulary), len(vocabulary))
+    codec = Codec(Pipeline("words"), vocabulary, vocabulary)
+    checkpoint.save(tmp_path / "model", checkpoint.weights_of(model), config, codec)
+    with pytest.raises(ValueError, match="mma-h looks at one place or a few"):
+        export(tmp_path / "model", tmp_path / "out", "--offline")
+    assert not (tmp_path / "out").exists()

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import lzma
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
 
-from experiments.harness import compare, plan, verbs
+from experiments.harness import agents, compare, curves, plan, tables, verbs
 from experiments.harness.experiment import Experiment, Options
 from experiments.harness.measure import all_scores, read_predictions
 from experiments.harness.verbs import Key, digest, forms, judge, read_keys, tally
+from simultan.data.codec import Codec
 from simultan.data.corpus import prepare
 from simultan.data.sources import TextPair, read_lines
+from simultan.data.text import Pipeline
 from simultan.data.toy import write_toy
+from simultan.data.vocabulary import Vocabulary
 from simultan.evaluation.instances import Instance, with_texts
 from simultan.latency import METRICS
 
@@ -161,17 +167,24 @@ def test_the_plan():
     for name in ("mma-il", "mma-h", "milk", "one-head"):
         assert len({run.settings for run in groups[name]}) >= 4
     assert len(groups["wait-k"][0].points) >= 4
-    assert {p.agent.split(":")[0] for r in groups["agents"] for p in r.points if p.agent} == {
-        "wait-k", "static", "align-att", "ed-att", "agreement", "hold",
-        "wait-if-worse", "wait-if-diff",
-    }  # fmt: skip
-    trained = {p.agent.split("/")[-1] for r in groups["agents-trained"] for p in r.points}
-    assert {name.split("-")[0].split(":")[0] for name in trained} == {
-        "reinforced", "predict", "imitation",
-    }  # fmt: skip
+    for family in ("agents", "box"):
+        assert {p.agent.split(":")[0] for r in groups[family] for p in r.points if p.agent} == {
+            "wait-k", "static", "align-att", "ed-att", "agreement", "hold",
+            "wait-if-worse", "wait-if-diff",
+        }  # fmt: skip
+        trained = {p.agent.split("/")[-1] for r in groups[f"{family}-trained"] for p in r.points}
+        assert {name.split("-")[0].split(":")[0] for name in trained} == {
+            "reinforced", "predict", "imitation",
+        }  # fmt: skip
     for name in ("ablation-offline", "ablation-mma-h"):
         shapes = {(r.labels["layers"], r.labels["heads"]) for r in groups[name]}
         assert shapes == {(n, h) for n in (1, 3, 6) for h in (1, 4, 8, 16)}
+    listed = [run.name for name in ("next", "then") for run in german.select([name])]
+    known = {path.stem for path in (FOLDER / "results").glob("*.json")}
+    missing = {r.name for r in german.runs if r.group.part == 1 and r.recipe} - known
+    assert missing <= set(listed), "what part one lacks comes next"
+    for number, run in enumerate(map(german.run, listed)):
+        assert not run.init_from or run.init_from in listed[:number], "its start is trained first"
     offline = german.run("offline").config().model
     for run in german.runs:
         assert run.group.deviations, "every deviation stands beside its number"
@@ -181,6 +194,8 @@ def test_the_plan():
         assert config.train.accumulate == 1
         if config.model.architecture == "transformer":
             assert config.model == offline
+        if run.group.name in ("mma-h-screening", "box-mma-h"):  # they say so
+            continue
         # three epochs since the offline model, in a chain
         updates, before = config.train.updates, run
         while before.init_from and "offline" not in before.init_from:
@@ -231,6 +246,12 @@ part = 3
 corpus = "toy"
 use = "offline"
 
+[groups.box]
+title = "agents over a model that this plan does not train"
+part = 4
+corpus = "toy"
+model = "FOLDER/runs/offline/final"
+
 [[runs]]
 name = "offline"
 group = "offline"
@@ -247,6 +268,11 @@ points = ["k=1", "k=3"]
 [[runs]]
 name = "agents-wait-k"
 group = "agents"
+points = ["wait-k:1", "wait-k:2"]
+
+[[runs]]
+name = "box-wait-k"
+group = "box"
 points = ["wait-k:1", "wait-k:2"]
 """
 
@@ -265,12 +291,12 @@ def finished(tmp_path_factory) -> Path:
             path.write_text("".join(path.read_text().splitlines(keepends=True)[:8]))
     parts = [pairs["train"]], pairs["valid"], pairs["test"]
     prepare(folder / "data" / "toy", *parts, pipeline="moses-bpe", vocabulary=300)
-    (folder / "plan.toml").write_text(TOY)
+    (folder / "plan.toml").write_text(TOY.replace("FOLDER", str(folder)))
     toy = plan.load(folder / "plan.toml")
     options = Options(out=folder, results=folder, device="cpu", revision="abc")
     summary = Experiment(options, lambda line: None).run(toy, list(toy.runs))
     assert not summary.failed
-    assert len(summary.done) == 4
+    assert len(summary.done) == 5
     return folder
 
 
@@ -294,6 +320,17 @@ def test_stored_predictions_score_the_same_in_words_and_in_subwords(finished):
             kept = [json.loads(line) for line in lzma.decompress(file.read_bytes()).splitlines()]
             wanted = {"index", "prediction", "delays", "token_delays", "source_subwords"}
             assert all(line.keys() - {"spans"} == wanted | {"reference_tokens"} for line in kept)
+
+
+def test_a_model_that_no_plan_trains_is_measured_like_that_of_a_run(finished):
+    known = {one["name"]: one for one in results(finished)}
+    ours, theirs = known["agents-wait-k"], known["box-wait-k"]
+    assert theirs["uses"] == f"{finished}/runs/offline/final"
+    assert [p["test"] for p in ours["points"]] == [p["test"] for p in theirs["points"]]
+    toy = plan.load(finished / "plan.toml")
+    table = agents.agents(toy, known, "box")
+    assert table == agents.agents(toy, known)
+    assert f"| wait-k:2 | {theirs['points'][1]['test']['bleu']:.2f} |" in table
 
 
 def test_the_page_is_made_of_results_and_predictions(finished):
@@ -331,11 +368,56 @@ def test_paired_bootstrap(finished):
     from sacrebleu.metrics.bleu import BLEU
 
     references = list(read_lines(finished / "text" / "test.fr"))
-    pairs = [("claim", "offline", "wait-k@k=1"), ("claim", "offline", "nothing")]
+    ones = ["wait-k@k=1", "wait-k@k=3", {"wait-k@k=1": 0.25, "wait-k@k=3": 0.75}, "nothing"]
+    pairs = [("claim", "offline", other) for other in ones]
     compare.compare(finished, pairs, references, BLEU(force=True), draws=50)
-    (found,) = json.loads((finished / "comparisons.json").read_text())
-    assert found["low"] <= found["difference"] <= found["high"]
-    assert (found["one"], found["other"]) == ("offline", "wait-k@k=1")
+    found = json.loads((finished / "comparisons.json").read_text())
+    assert [one["other"] for one in found] == [*ones[:2], "wait-k@k=1 and wait-k@k=3"]
+    assert all(one["low"] <= one["difference"] <= one["high"] for one in found)
+    first, second, between = (one["difference"] for one in found)
+    assert between == pytest.approx(0.25 * first + 0.75 * second, abs=2e-3)
+
+
+def test_a_point_beside_the_line_of_another_system(finished, tmp_path):
+    toy = plan.load(finished / "plan.toml")
+    known = {one["name"]: one for one in results(finished)}
+    line = tables.rows_of([toy.run("wait-k")], known)
+    (row,) = tables.rows_of([toy.run("mma-h-var0.1")], known)
+    for al, one in zip((2.0, 4.0), line, strict=True):
+        one.test["al"] = al
+    assert curves.shares(line, "al", 2.5) == {"wait-k@k=1": 0.75, "wait-k@k=3": 0.25}
+    assert curves.shares(line, "al", 4.5) is None
+    assert curves.shares(line, "al", None) is None
+    line[0].test["al"] = None
+    assert curves.shares(line, "al", 2.5) is None
+    line[0].test["al"] = 2.0
+    row.test.update({"bleu": 9.0, "al": 2.5, "dal": 3.5})
+    found = {"claim": curves.equal("wait-k", "al"), "one": curves.point_name(row)}
+    found |= {"other": "", "difference": 1.0, "low": -0.5, "high": 2.0}
+    (tmp_path / "comparisons.json").write_text(json.dumps([found]))
+    columns = [("wait-k", "al"), ("wait-k", "dal_subwords")]
+    text = curves.equal_table(tmp_path / "comparisons.json", [row], columns)
+    assert "| minus wait-k at equal AL | minus wait-k at equal DAL, tokens |" in text
+    assert "| mma-h-var0.1 | 9.00 | 2.50 | 3.50 | +1.00 [-0.50, 2.00] |  |" in text
+    assert curves.equal_table(tmp_path / "none.json", [row], columns) == tables.not_run()
+
+
+@pytest.mark.parametrize(
+    ("al", "cell"),
+    [(2.5, "| +3.00 |"), (1.5, "| +4.00 (k = 1 is slower) |"), (0.5, ""), (9.0, "")],
+)
+def test_a_point_without_another_near_is_not_compared(finished, al, cell):
+    toy = plan.load(finished / "plan.toml")
+    known = {one["name"]: one for one in results(finished)}
+    for point, latency, bleu in zip(known["wait-k"]["points"], (2, 4), (5, 9), strict=True):
+        for part in ("test", "valid"):
+            point[part].update({"bleu": bleu} | dict.fromkeys(METRICS, latency))
+    for part in ("test", "valid"):
+        scores = {"bleu": 9.0} | dict.fromkeys(METRICS, al)
+        known["mma-h-var0.1"]["points"][0][part].update(scores)
+    text = curves.equal_latency(toy, known, ("mma-h",), "wait-k")
+    alone = f"(test): mma-h-var0.1 (9.00 at {al:.2f})."
+    assert (cell in text, alone in text) == (True, not cell)
 
 
 # --- on a machine that keeps nothing
@@ -353,6 +435,8 @@ def test_what_a_call_cannot_bring_at_once_comes_in_parts(tmp_path):
 
     (tmp_path / "data" / "toy").mkdir(parents=True)
     (tmp_path / "data" / "toy" / "tokens").write_bytes(os.urandom(5_000))
+    words = Vocabulary.learn_words({"It": 1, "is.": 1}, min_count=1)
+    Codec(Pipeline("words"), words, words).save(tmp_path / "data" / "toy")
     (tmp_path / "site" / "no_such_package").mkdir(parents=True)
     (tmp_path / "site" / "json").mkdir()
     with tarfile.open(tmp_path / "all.tar.xz", "w:xz") as archive:
@@ -363,12 +447,107 @@ def test_what_a_call_cannot_bring_at_once_comes_in_parts(tmp_path):
         (tmp_path / f"carry{number}").mkdir()
         (tmp_path / f"carry{number}" / f"all.tar.xz.0{number}").write_bytes(part)
         on_gpu("keep", str(tmp_path / f"carry{number}"))
-    on_gpu("unpack")
+    said = on_gpu("unpack")
+    assert "toy: text is read and written" in said
     tokens = tmp_path / "work" / "data" / "toy" / "tokens"
     assert tokens.read_bytes() == (tmp_path / "data" / "toy" / "tokens").read_bytes()
-    said = on_gpu("keep", str(tmp_path / "carry1"))
     assert "added no_such_package" in said
     assert "added json" not in said, "the machine has it"
+
+
+@pytest.mark.skipif(shutil.which("xz") is None, reason="xz is not installed")
+def test_parts_are_packed_and_results_taken_at_home(tmp_path):
+    home, work = tmp_path / "home", tmp_path / "work"
+    (home / "experiments" / "some").mkdir(parents=True)
+    (work / "data" / "toy").mkdir(parents=True)
+    tokens = os.urandom(5_000)
+    (work / "data" / "toy" / "tokens").write_bytes(tokens)
+
+    def at_home(*arguments: str) -> None:
+        script = str(ROOT / "experiments/harness/at_home.sh")
+        places = {"PART": "3000", "PYTHON": sys.executable}
+        subprocess.run([script, *arguments], cwd=home, env=os.environ | places, check=True)
+
+    subprocess.run(["git", "init", "-q", str(home)], check=True)
+    at_home("pack", str(work), "all", "data/toy")
+    parts = sorted((home / ".carry").glob("all.*/*"))
+    names = ["all.1/all.tar.xz.01", "all.2/all.tar.xz.02"]
+    assert [str(part.relative_to(home / ".carry")) for part in parts] == names
+    with lzma.open(io.BytesIO(b"".join(part.read_bytes() for part in parts))) as whole:
+        assert tokens in whole.read()
+    (work / "results").mkdir()
+    (work / "results" / "a.json").write_text("{}")
+    with tarfile.open(work / "some.tar", "w") as archive:
+        archive.add(work / "results", "results")
+    (work / "a.tar.01").write_text("weights")
+    at_home("site", str(work))  # it works by itself, elsewhere
+    check = """if True:
+        import sys
+        before = set(sys.modules)
+        import sacremoses
+        assert sacremoses.MosesTokenizer("en").tokenize("It is.") == ["It", "is", "."]
+        places = {n: getattr(m, "__file__", None) for n, m in list(sys.modules.items())}
+        others = {n.split(".")[0] for n in places.keys() - before if "-packages" in str(places[n])}
+        print(others - {"regex", "numpy", "psutil"})  # sacrebleu's, and such as are not needed
+    """
+    places = {"PYTHONPATH": str(work / "site")}
+    done = subprocess.run(
+        [sys.executable, "-c", check], env=os.environ | places, capture_output=True, text=True
+    )
+    assert done.stdout == "set()\n", done.stderr
+    at_home("take", "some", str(work))
+    assert (home / "experiments" / "some" / "results" / "a.json").read_text() == "{}"
+    assert (home / ".carry" / "models" / "a.tar.01").read_text() == "weights"
+
+
+HARNESS = """#!/bin/sh
+# in the place of Python: the harness, which takes its time, and `simultan export`
+case "$*" in
+    *experiments.harness*)
+        work=$(echo "$*" | sed 's/.*--out \\([^ ]*\\) .*/\\1/')
+        echo "[ 1 s] first: trained"
+        echo '{"finished": true}' > "$work/trained/first.json"
+        echo '{"finished": false}' > "$work/trained/second.json"
+        mkdir -p "$work/runs/first/final" && echo '{}' > "$work/results/first.json"
+        until [ -e "$work/stop" ]; do sleep 0.1; done
+        echo "done 1: first" ;;
+    *export*) mkdir -p "$5" && head -c 60000000 /dev/urandom > "$5/weights" ;;
+esac
+"""
+
+
+def test_a_plan_goes_on_between_calls(tmp_path):
+    """Calls bring results and each piece of a model once; a second process is refused."""
+    work, fake = tmp_path / "work", tmp_path / "python"
+    fake.write_text(HARNESS)
+    fake.chmod(0o755)
+
+    def call(*arguments: str, code: int = 0) -> tuple[str, list[str]]:
+        out = tmp_path / f"out{len(list(tmp_path.iterdir()))}"
+        places = {"WORK": str(work), "OUT": str(out), "PYTHON": str(fake)}
+        script = str(ROOT / "experiments/harness/on_gpu.sh")
+        done = subprocess.run(
+            [script, *arguments], env=os.environ | places, capture_output=True, text=True
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout, sorted(path.name for path in out.iterdir())
+
+    name = "mma2020-de-en"
+    assert "started" in call("start", name, "next")[0]
+    assert "running already" in call("start", name, "next", code=1)[0]
+    while not (work / name / "results" / "first.json").exists():
+        time.sleep(0.05)
+    said, files = call("wait", name, "0", "first,second")
+    assert "first: trained" in said
+    assert "4 pieces of 5, 1 not brought yet" in said, "the second is not trained"
+    assert files == [*(f"first.tar.0{n}" for n in (1, 2, 3, 4)), "log.txt", f"{name}.tar"]
+    (work / name / "stop").touch()
+    said, files = call("wait", name, "600", "first,second")
+    assert "first: trained" not in said, "that was told"
+    assert "done 1: first" in said
+    assert "has ended" in said
+    assert files == ["first.tar.05", "log.txt", f"{name}.tar"]
+    assert call("ship", "first", "3")[1] == ["first.tar.04", "first.tar.05"]
 
 
 # --- what is stored

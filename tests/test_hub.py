@@ -105,7 +105,7 @@ def python(script: str, cache: Path, *arguments: str, **environment: str) -> lis
         env={**settings, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -20,7 +20,7 @@ CHAIN = [  # a layer imports itself and the layers below it; siblings do not imp
     ["checkpoint"],
     ["losses", "model", "layout"],
     ["ops", "latency", "data"],
-    ["config", "boxed", "cues", "starter", "memory"],
+    ["config", "boxed", "cues", "starter", "memory", "atomic"],
     ["hub"],
 ]
 DEPTH = {name: depth for depth, layer in enumerate(CHAIN) for name in layer}

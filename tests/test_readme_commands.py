@@ -28,7 +28,7 @@ def run(command: list[str], place: Path) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        command, cwd=place, env=environment, capture_output=True, text=True, timeout=300
+        command, cwd=place, env=environment, capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout

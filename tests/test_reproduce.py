@@ -15,16 +15,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from experiments.harness import __main__ as command
-from experiments.harness import agents, experiment, plan, record
+from experiments.harness import agents, corpora, experiment, plan, record
 from experiments.harness.experiment import Experiment, Options, Summary
 from experiments.harness.measure import head_habits
-from experiments.harness.plan import Plan, PlannedRun
-from simultan import cli
+from experiments.harness.plan import CorpusPlan, Plan, PlannedRun
+from simultan import checkpoint, cli
 from simultan.config import ConfigError
+from simultan.data.batching import Batches
 from simultan.data.corpus import prepare
+from simultan.data.shards import Corpus
 from simultan.data.sources import TextPair
 from simultan.data.toy import write_toy
 from simultan.evaluation.instances import Instance
@@ -183,6 +186,10 @@ def test_a_plan_is_expanded(toy):
     assert toy.run("static").points == (Decoding(agent="static:1,1"), Decoding(agent="wait-k:2"))
     assert [run.name for run in toy.select(["rules", "offline"])] == ["static", "offline"]
     assert second.config(scale=0.5).train.updates == 15
+    listed = dataclasses.replace(toy, lists={"next": ["rules", "offline"]})
+    assert [run.name for run in listed.select(["next", "mma-h-var0.1"])] == [
+        "static", "offline", "mma-h-var0.1",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -193,6 +200,7 @@ def test_a_plan_is_expanded(toy):
         ('name = "static"', 'name = "offline"', "two runs"),
         ("candidates = 2", "candidats = 2", "unknown key 'candidats'"),
         ("static:1,1", "speed=3", "point 'speed=3'"),
+        ("[corpora.", "[lists]\nnext = ['offlin']\n[corpora.", "no run or group 'offlin'"),
     ],
 )
 def test_a_mistake_in_a_plan_is_told(old, new, says, tmp_path):
@@ -218,6 +226,9 @@ def test_the_experiments_plan():
     for name in ("ablation-offline", "ablation-mma-h"):
         shapes = {(r.labels["layers"], r.labels["heads"]) for r in groups[name]}
         assert shapes == {(n, h) for n in (1, 3, 6) for h in (1, 4, 8, 16)}
+    control, learned = groups["modern-wait-k"][0], groups["modern-mma-il-diverse"][0]
+    assert (control.init_from, control.corpus) == (learned.init_from, learned.corpus)
+    assert control.config().train.updates == learned.config().train.updates
     for name in ("mma-il-avg0.04", "mma-h-var0.1"):
         assert {mma.run(f"{name}-seed{seed}").seed for seed in (2, 3)} == {2, 3}
     for run in mma.runs:
@@ -240,7 +251,8 @@ def test_a_result_says_everything(finished, toy):
     assert set(made["candidates"]) == {"final", "20", "30"}
     scores = made["candidates"]
     assert scores[made["chosen"]]["bleu"] == max(s["bleu"] for s in scores.values())
-    assert made["validation_losses"].keys() == {"nll", "l_avg", "l_var"}
+    known = {"nll", "l_avg", "l_var"}
+    assert made["validation_losses"].keys() == known | {f"{name}_hard" for name in known}
     (point,) = made["points"]
     for part in ("valid", "test"):
         wanted = {"bleu", "bleu_lowercased", "ap", "al", "laal", "dal", "atd", "length_ratio"}
@@ -251,6 +263,22 @@ def test_a_result_says_everything(finished, toy):
     log = (finished / "results" / "RUNS.md").read_text()
     assert log.count("\n| ") == len(toy.runs) + 1
     assert not list((finished / "out" / "runs").glob("*/checkpoints/*"))  # weights are heavy
+
+
+def test_heads_that_have_decided_stop_at_one_token(finished, corpus):
+    """What `nll_hard` is measured with: expected delays are those of a stream, whole numbers."""
+    folder = finished / "out" / "runs" / "mma-h-var0.1" / "final"
+    model, config, _ = checkpoint.load_model(folder, "cpu")
+    valid = Corpus(corpus / "toy", "valid")
+    batch = next(iter(Batches(valid, config.data, epochs=1, prefetch=0)))
+    with torch.inference_mode():
+        soft = model(batch).delays
+        model.decided = True
+        hard = model(batch).delays
+    keep = torch.arange(batch.target.shape[1]) < batch.target_lengths[:, None]
+    soft, hard = (delays.movedim(-1, 1)[keep] for delays in (soft, hard))
+    torch.testing.assert_close(hard, hard.round())
+    assert (soft - soft.round()).abs().max() > 0.01
 
 
 def test_stored_predictions_have_no_text_of_the_corpus_and_score_the_same(finished, corpus):
@@ -383,6 +411,20 @@ def test_one_that_fails_or_lacks_its_start_does_not_stop_the_others(toy, corpus,
     assert "Traceback" in (tmp_path / "out/errors/broken.txt").read_text()
     assert any("needs offline" in line for line in lines)
     assert result(tmp_path, "offline")["tiny"]
+
+
+def test_a_corpus_that_is_being_made_is_waited_for(tmp_path, monkeypatch):
+    coming, folder = CorpusPlan("coming"), tmp_path / "coming"
+
+    def make(_: float) -> None:
+        folder.mkdir()
+        (folder / "prepared.json").touch()
+
+    monkeypatch.setattr(corpora.time, "sleep", make)
+    with pytest.raises(FileNotFoundError, match="no prepared folder coming"):
+        corpora.prepared_folder(coming, tmp_path, tmp_path / "out", print)
+    found = corpora.prepared_folder(coming, tmp_path, tmp_path / "out", print, wait=1e6)
+    assert found == folder.resolve()
 
 
 def test_time_that_is_over_ends_training(toy, corpus, tmp_path):

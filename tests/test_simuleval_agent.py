@@ -30,7 +30,7 @@ def run(*arguments: object) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=900,
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"},
     )
     assert done.returncode == 0, done.stderr[-3000:]

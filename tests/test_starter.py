@@ -62,7 +62,7 @@ def project(tmp_path):
     def make(more=""):
         call = ["make", "-C", folder, f"SIMULTAN={sys.executable} -m simultan"]
         call.append(f"OPTIONS={options} {more}")
-        return subprocess.run(call, env=environment, capture_output=True, text=True, timeout=300)
+        return subprocess.run(call, env=environment, capture_output=True, text=True, timeout=900)
 
     return folder, make
 

@@ -19,6 +19,8 @@ from simultan.streaming.translator import Translator
 from simultan.train.loop import fit
 
 playwright = pytest.importorskip("playwright.sync_api")
+PATIENCE = 120_000  # ms until what hangs is called so; a busy machine takes long, too
+playwright.expect.set_options(timeout=PATIENCE)
 CHROMIUM = shutil.which("chromium")
 RECIPE = Path(__file__).parents[2] / "recipes" / "toy" / "mma-il.toml"
 FLAGS = [
@@ -65,7 +67,7 @@ def browser() -> Iterator[playwright.Browser]:
     # Not of the session: while it is open its event loop runs in this thread, and the tests of
     # another file that come to this process could not run one of their own.
     with playwright.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        running = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=PATIENCE)
         yield running
         running.close()
 
@@ -102,7 +104,7 @@ def open_page(
         url = url or request.getfixturevalue("server").url
         if context is None:
             context = browser.new_context(**options)
-            context.set_default_timeout(10_000)
+            context.set_default_timeout(PATIENCE)
             contexts.append(context)
         page = context.new_page()
         if script:

@@ -14,9 +14,10 @@ from simultan.streaming.translator import Translator
 
 Page = Any
 SENTENCE = "now the young dog sees a red house and the calm cat"
-SOCKETS = """window.sockets = [];
+SOCKETS = """window.sockets = []; window.sent = [];
 window.WebSocket = class extends WebSocket {
   constructor(...args) { super(...args); window.sockets.push(this); }
+  send(data) { window.sent.push(JSON.parse(data).type); super.send(data); }
 };"""
 
 
@@ -38,11 +39,17 @@ def lagging(translator: Translator, threshold: float) -> tuple[list[str], float]
 
 
 def state(page: Page, kind: str) -> None:
-    expect(page.locator("#state")).to_have_attribute("data-kind", kind, timeout=20_000)
+    expect(page.locator("#state")).to_have_attribute("data-kind", kind)
 
 
 def ready(page: Page) -> None:
     expect(page.locator("#state")).to_have_attribute("data-kind", re.compile("^(ready|live)$"))
+
+
+def heard(page: Page) -> None:
+    """All that was typed is with the server, and what it can write now is on the page."""
+    expect(page.locator(".source .word").last).to_be_visible()
+    expect(page.locator(".source .unheard")).to_have_count(0)
 
 
 def type_text(page: Page, text: str) -> None:

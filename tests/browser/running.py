@@ -2,48 +2,57 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from urllib.request import urlopen
 
 from simultan.streaming.translator import Translator
 
 Opener = Callable[..., Any]  # a path and options of the browser's context -> a page
 
 
+@contextlib.contextmanager
+def held_port() -> Iterator[int]:
+    """A port at which servers can come and go, and which is given to nobody else meanwhile.
+
+    It is bound, so that no connection and no server that takes any port gets it, and nobody
+    listens, so that a server that names it can.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
+
+
 class Process:
     """`simultan serve` as a process, that can be killed and started again at the same port."""
 
-    def __init__(self, model: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}/"
+    def __init__(self, model: Path, port: int) -> None:
+        self.port, self.url = port, f"http://127.0.0.1:{port}/"
         self.model = model
-        self.running: subprocess.Popen[bytes] | None = None
+        self.running: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         command = [sys.executable, "-m", "simultan", "serve", str(self.model)]
-        self.running = subprocess.Popen([*command, "--port", str(self.port)])
-        while True:
-            assert self.running.poll() is None, "the server did not start"
-            try:
-                urlopen(self.url + "healthz", timeout=10)
-                return
-            except OSError:
-                time.sleep(0.1)
+        self.running = subprocess.Popen(
+            [*command, "--port", str(self.port)], stdout=subprocess.PIPE, text=True
+        )
+        assert self.running.stdout is not None
+        said = self.running.stdout.readline()  # when it listens, or has ended
+        assert self.url.rstrip("/") in said, "the server did not start"
 
     def kill(self) -> None:
         if self.running is not None:
             self.running.kill()
-            self.running.wait()
+            self.running.communicate()
 
 
 class Running:
@@ -66,6 +75,11 @@ class Running:
         self.url = f"http://127.0.0.1:{self.port}/"
         return self
 
+    def change(self, **settings: Any) -> None:
+        """Other settings from now on."""
+        live = self.server.live
+        live.settings = live.batcher.settings = replace(live.settings, **settings)
+
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -73,4 +87,4 @@ class Running:
         trace: TracebackType | None,
     ) -> None:
         self.server.should_exit = True
-        self.thread.join(20)
+        self.thread.join()

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import re
 from pathlib import Path
-from typing import Any
 
-from driving import SENTENCE, SOCKETS, expect_words, ready, state, translation, type_text, words
+from driving import (
+    SENTENCE,
+    SOCKETS,
+    expect_words,
+    paste,
+    ready,
+    state,
+    translation,
+    type_text,
+    words,
+)
 from playwright.sync_api import expect
-from running import Opener, Process, Running
+from running import Opener, Process, Running, held_port
 
 import simultan
 from simultan.streaming.translator import Translator
@@ -18,16 +27,7 @@ from simultan.streaming.translator import Translator
 def test_a_place_is_held_by_those_who_speak(open_page: Opener, translator: Translator) -> None:
     """An open page holds none; Enter ends a sentence and not the session."""
     with Running(translator) as server:
-        page = open_page("overlay", url=server.url)
-        sent: list[dict[str, Any]] = []
-        closed: list[str] = []
-
-        def watch(socket: Any) -> None:
-            socket.on("framesent", lambda frame: sent.append(json.loads(frame)))
-            socket.on("close", lambda _: closed.append(socket.url))
-
-        page.on("websocket", watch)
-        page.goto(server.url)
+        page = open_page(url=server.url, script=SOCKETS)
         state(page, "ready")
         expect(page.locator("#pair")).to_have_text("English to French")
         page.wait_for_function("document.readyState === 'complete'")
@@ -36,9 +36,10 @@ def test_a_place_is_held_by_those_who_speak(open_page: Opener, translator: Trans
             page.keyboard.press("Enter")
         expect(page.locator("#closed .pair")).to_have_count(3)
         state(page, "live")
-        kinds = [message["type"] for message in sent]
+        kinds = page.evaluate("sent")
         assert kinds.count("start") == 2  # to look at the server, and to speak
-        assert len(closed) == 1
+        page.wait_for_function("sockets[0].readyState === WebSocket.CLOSED")
+        assert page.evaluate("sockets.map((socket) => socket.readyState)") == [3, 1]
         assert kinds.count("end-sentence") == 3
         assert "finish" not in kinds
         page.close()
@@ -60,34 +61,37 @@ def test_a_server_that_forgot_everything(
 ) -> None:
     """The open sentence is said again as a whole, what stands above it stays, and one is told."""
     above = translation(translator, "a moon likes the cat.")
-    with Running(translator) as first:
-        page = open_page(url=first.url)
-        type_text(page, "a moon likes the cat.")
-        page.keyboard.press("Enter")
-        expect(page.locator("#closed .pair")).to_have_count(1)
-        type_text(page, "now the young ")
-        expect_words(page, [*above, "maintenant"])
-    type_text(page, "dog sees ")
-    expect(page.locator("#state")).to_have_attribute("data-kind", re.compile("^(leaving|away)$"))
-    expect(page.locator("#open-source .unheard").last).to_have_css(
-        "text-decoration-style", "dotted"
-    )
-    with Running(translator, port=first.port):
-        state(page, "live")
-        type_text(page, "a red house and the calm cat")
-        page.keyboard.press("Enter")
-        expect_words(page, [*above, *translation(translator)])
-        expect(page.locator("#notice-text")).to_contain_text("had lost the open sentence")
-        assert words(page, "source") == ["a", "moon", "likes", "the", "cat.", *SENTENCE.split()]
-        page.close()
+    with held_port() as port:
+        with Running(translator, port) as first:
+            page = open_page(url=first.url)
+            type_text(page, "a moon likes the cat.")
+            page.keyboard.press("Enter")
+            expect(page.locator("#closed .pair")).to_have_count(1)
+            type_text(page, "now the young ")
+            expect_words(page, [*above, "maintenant"])
+        type_text(page, "dog sees ")
+        gone = re.compile("^(leaving|away)$")
+        expect(page.locator("#state")).to_have_attribute("data-kind", gone)
+        expect(page.locator("#open-source .unheard").last).to_have_css(
+            "text-decoration-style", "dotted"
+        )
+        with Running(translator, port):
+            state(page, "live")
+            type_text(page, "a red house and the calm cat")
+            page.keyboard.press("Enter")
+            expect_words(page, [*above, *translation(translator)])
+            expect(page.locator("#notice-text")).to_contain_text("had lost the open sentence")
+            assert words(page, "source") == ["a", "moon", "likes", "the", "cat.", *SENTENCE.split()]
+            page.close()
     assert all("WebSocket" in error for error in errors)
     errors.clear()
 
 
 def test_a_server_that_was_killed(open_page: Opener, model: Path, errors: list[str]) -> None:
     translator = simultan.load(model)
-    server = Process(model)
-    try:
+    with contextlib.ExitStack() as stack:
+        server = Process(model, stack.enter_context(held_port()))
+        stack.callback(server.kill)
         server.start()
         page = open_page(url=server.url)
         type_text(page, "now the young dog sees ")
@@ -104,8 +108,6 @@ def test_a_server_that_was_killed(open_page: Opener, model: Path, errors: list[s
         expect_words(page, SENTENCE.split(), "source")
         expect(page.locator("#notice-text")).to_contain_text("had lost the open sentence")
         page.close()
-    finally:
-        server.kill()
     assert all("WebSocket" in error for error in errors)
     errors.clear()
 
@@ -157,6 +159,15 @@ def test_a_full_server_stays_full(open_page: Opener, translator: Translator) -> 
         expect(second.locator("#notice")).to_be_hidden()
         for page in (first, second):
             page.close()
+
+
+def test_a_small_window_is_acknowledged_in_time(open_page: Opener, translator: Translator) -> None:
+    with Running(translator, window=16, slow_seconds=1e6) as server:
+        page = open_page(url=server.url)
+        ready(page)
+        paste(page, " ".join([SENTENCE + "."] * 5) + " ")
+        expect(page.locator("#closed .pair")).to_have_count(5)
+        page.close()
 
 
 MUTE = """window.mute = false;

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from driving import SENTENCE, expect_words, paste, ready, translation, type_text, words
+from driving import SENTENCE, expect_words, heard, paste, ready, translation, type_text, words
 from playwright.sync_api import expect
 from running import Opener
 
@@ -118,6 +118,7 @@ def test_notices_move_nothing(open_page: Opener) -> None:
     page = open_page()
     ready(page)
     type_text(page, SENTENCE + " ")
+    heard(page)
     where = "JSON.stringify(document.querySelector('.stage').getBoundingClientRect())"
     before = page.evaluate(where)
     page.click("#clear")
@@ -146,6 +147,7 @@ def test_keyboard_and_screen_reader(open_page: Opener) -> None:
     expect(page.locator("#typing")).to_be_focused()
     type_text(page, SENTENCE + " ")
     expect(page.locator(".target .word").nth(3)).to_be_visible()
+    heard(page)
     expect(page.get_by_role("log")).to_contain_text("maintenant le")
     assert page.locator("#spoken").get_attribute("aria-live") == "polite"
     reached = set()

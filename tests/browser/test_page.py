@@ -161,6 +161,18 @@ def test_the_operators_delay_reaches_the_page(open_page: Opener, translator: Tra
         page.close()
 
 
+def test_the_slider_keeps_the_operators_kind(open_page: Opener, translator: Translator) -> None:
+    with Running(translator, decoding="mass=0.7") as server:
+        page = open_page(url=server.url)
+        expect(page.locator("#delay-value")).to_have_text("waits until 70% sure")
+        page.focus("#delay")
+        page.keyboard.press("End")
+        type_text(page, SENTENCE)
+        page.keyboard.press("Enter")
+        expect_words(page, translator.translate([SENTENCE], "mass=0.95")[0].words)
+        page.close()
+
+
 def test_slider_in_mid_sentence(open_page: Opener, translator: Translator) -> None:
     session = translator.session("threshold=0.5")
     events = session.feed(HALF)
@@ -243,8 +255,8 @@ def test_clear_can_be_undone(open_page: Opener, translator: Translator) -> None:
 
 def test_one_can_type_while_a_long_text_runs(open_page: Opener, translator: Translator) -> None:
     sentence = "the sad dog sees a red house and follows it."
-    with Running(translator, words_per_second=500.0) as fast:
-        page = open_page(url=fast.url)
+    with Running(translator, words_per_second=50.0) as server:
+        page = open_page(url=server.url)
         ready(page)
         paste(page, " ".join([sentence] * 500))
         expect(page.locator("#heard")).to_contain_text("5,000 words")
@@ -255,13 +267,14 @@ def test_one_can_type_while_a_long_text_runs(open_page: Opener, translator: Tran
         expect(page.locator("#more")).to_be_in_viewport()
         # what is on the page is what is being said, however long the text
         assert page.locator("#open .word").count() < 100
+        server.change(words_per_second=500.0)
         # whoever scrolls back is left there
         expect(page.locator("#closed .pair").nth(30)).to_be_attached()
         page.evaluate("sheet.scrollTop = 0")
         expect(page.locator("#closed .pair").nth(60)).to_be_attached()
         expect(page.locator("#closed .pair").first).to_be_in_viewport()
         page.keyboard.press("Enter")
-        expect(page.locator("#closed .pair")).to_have_count(501, timeout=120_000)
+        expect(page.locator("#closed .pair")).to_have_count(501)
         expect(page.locator("#heard")).to_have_text("5,001 words")
         last = page.locator("#closed .pair").last
         expect(last).to_be_in_viewport()

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -120,6 +121,16 @@ def test_prepare_joins_within_documents(tmp_path: Path) -> None:
     corpus, codec = Corpus(tmp_path / "first"), Codec.load(tmp_path / "first")
     row = corpus.target.rows([0], int(corpus.target.lengths()[0]))[0]  # type: ignore[arg-type]
     assert codec.decode_target(row.tolist()).startswith("That, no0. That, no1.")
+
+
+def test_prepare_notes_where_nothing_is_to_be_joined(tmp_path: Path) -> None:
+    pair = text(tmp_path, "one\none\none\none\ntwo\ntwo\n")
+    lines = pair.target.read_text().splitlines()
+    pair.target.write_text("\n".join([lines[0], "", *lines[2:], ""]))  # the second is left out
+    made = prepare(tmp_path / "out", [pair, pair], vocabulary=320, note_begins=True)
+    assert made.pairs["train"] == 10
+    begins = np.load(tmp_path / "out" / "train.begins.npy")
+    assert begins.tolist() == 2 * [True, True, False, True, False]
 
 
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:

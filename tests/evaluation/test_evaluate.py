@@ -13,7 +13,7 @@ from simultan.data.text import Pipeline
 from simultan.data.vocabulary import BYTES, MARKER, SPECIAL, Vocabulary
 from simultan.evaluation import quality
 from simultan.evaluation.evaluate import evaluate
-from simultan.evaluation.instances import read_log, with_texts, write_log, write_text
+from simultan.evaluation.instances import read_log, with_texts, write_log
 from simultan.evaluation.scores import score
 from simultan.evaluation.scoring import Scoring
 from simultan.streaming.decoding import DEFAULT, Decoding
@@ -223,15 +223,6 @@ def test_nothing_written_at_all(tmp_path: Path) -> None:
     assert scores.latency["al"] is None
     assert scores.bleu == 0.0
     json.loads((tmp_path / "scores.json").read_text())  # null, not NaN
-
-
-def test_files_are_written_whole(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "file"
-    write_text(path, "old")
-    with pytest.raises(UnicodeEncodeError):
-        write_text(path, "\ud800")
-    assert path.read_text() == "old"
-    assert [p.name for p in path.parent.iterdir()] == ["file"]
 
 
 def test_round_trip(tmp_path: Path) -> None:

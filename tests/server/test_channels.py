@@ -13,7 +13,7 @@ from http.client import HTTPResponse
 from typing import Any
 
 import pytest
-from conftest import PATIENCE, Client, Running, expected, text_of, wait_until
+from running_servers import PATIENCE, Client, Running, expected, text_of, wait_until
 
 from simultan import client
 from simultan.config import Config
@@ -92,7 +92,7 @@ def test_the_client_names_a_channel(start: Start) -> None:
     server = start()
 
     async def speak() -> None:
-        async with client.Stream(server.url, channel=SECRET) as stream:
+        async with client.Stream(server.url, channel=SECRET, timeout=4 * PATIENCE) as stream:
             assert (stream.channel, stream.follow) == (HALL, "")
             await stream.send(text_of(2))
             await stream.finish()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable
+import socket
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
-from conftest import PATIENCE, Client, Running, expected, text_of
+from running_servers import PATIENCE, Client, Running, expected, text_of
 from websockets.asyncio.server import ServerConnection, serve
 
 from simultan import client
+from simultan.client.stream import websocket
 
 Start = Callable[..., Running]
 STARTED = {
@@ -87,8 +89,31 @@ def test_a_server_that_falls_silent() -> None:
         async for _ in line:
             pass
 
+    async def speak() -> None:
+        async with serve(handler, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            url = f"ws://127.0.0.1:{port}/ws"
+            async with asyncio.timeout(PATIENCE), client.Stream(url, timeout=PATIENCE) as stream:
+                hurry(stream)
+                assert [message async for message in stream]
+
     with pytest.raises(client.ServerError, match="cannot be reached"):
-        asyncio.run(ask(handler))
+        asyncio.run(speak())
+
+
+def hurry(stream: client.Stream) -> None:
+    """Only now: it is connected, which may take a while."""
+    stream._silence = stream._answer = 0.1
+
+
+async def lose(stream: client.Stream, dead: asyncio.Event) -> None:
+    """Speak on over a line that dies with the next word that was heard."""
+    await stream.send("ab")
+    async for message in stream:
+        if isinstance(message, client.Read) and message.words == 3:
+            break
+    dead.set()
+    await stream.send("ab " * 30_000)  # more than there is room for
 
 
 def test_a_line_whose_far_end_is_dead(start: Start) -> None:
@@ -113,15 +138,15 @@ def test_a_line_whose_far_end_is_dead(start: Start) -> None:
         port = between.sockets[0].getsockname()[1]
         async with (
             asyncio.timeout(PATIENCE),
-            client.Stream(f"ws://127.0.0.1:{port}/ws", timeout=4.0) as stream,
+            client.Stream(f"ws://127.0.0.1:{port}/ws", timeout=PATIENCE) as stream,
         ):
             await stream.send("ab cd!")
             async for message in stream:
                 if isinstance(message, client.End):
                     break
-            dead.set()
+            hurry(stream)  # from the next message on
             with pytest.raises(client.ServerError, match="cannot be reached"):
-                await stream.send("ab " * 30_000)  # more than there is room for
+                await lose(stream, dead)
             with pytest.raises(client.ServerError, match="cannot be reached"):
                 assert [message async for message in stream]
         between.close()
@@ -134,11 +159,12 @@ def test_silence_is_no_fault_while_the_server_answers(start: Start) -> None:
 
     async def speak() -> list[tuple[str, int]]:
         found = []
-        async with client.Stream(server.url, timeout=4.0) as stream:
+        async with client.Stream(server.url, timeout=4 * PATIENCE) as stream:
+            stream._silence = 0.1
 
             async def feed() -> None:
                 for word in ("ab", "cd!"):
-                    await asyncio.sleep(1.2)  # longer than the client waits before it asks
+                    await asyncio.sleep(0.5)  # longer than the client waits before it asks
                     await stream.send(word)
                 await stream.finish()
 
@@ -158,7 +184,9 @@ def test_the_client_ends_sentences_and_changes_its_decoding(start: Start) -> Non
     text = text_of(3)
 
     async def speak() -> list[Any]:
-        async with client.Stream(server.url, decoding="threshold=0.7") as stream:
+        async with client.Stream(
+            server.url, decoding="threshold=0.7", timeout=4 * PATIENCE
+        ) as stream:
             await stream.send("ab cd")
             await stream.end_sentence()
             async for message in stream:
@@ -172,6 +200,45 @@ def test_the_client_ends_sentences_and_changes_its_decoding(start: Start) -> Non
     messages = asyncio.run(speak())
     written = [(m.text, m.delay - 2) for m in messages if isinstance(m, client.Write)]
     assert written == expected(text, "threshold=0.2")
+
+
+def test_the_end_of_a_line_is_the_end_of_a_sentence(start: Start) -> None:
+    server = start()
+    said = list(client.iterate(server.url, ["ab", "cd", "\n", "\n", "ef"]))
+    assert [m.words for m in said if isinstance(m, client.End)] == [2, 3]
+    assert [m for m in said if isinstance(m, str)] == ["ab", "cd", "\n", "\n", "ef"]
+
+
+def test_whoever_types_sees_the_translation_before_the_next_line(start: Start) -> None:
+    """A line of nothing visible has no translation, and is not waited for."""
+    server, seen, asked = start(), list[object](), list[tuple[str, int]]()
+
+    def typed() -> Iterator[str]:
+        for word in ("ab", "cd", "\n", "\u200b", "\n", "\n", "ef", "\n"):
+            asked.append((word, sum(isinstance(item, client.End) for item in seen)))
+            yield word
+
+    for item in client.iterate(server.url, typed(), in_turn=True):
+        seen.append(item)
+    assert [ends for word, ends in asked if word in ("\u200b", "ef")] == [1, 1]
+    assert [m.words for m in seen if isinstance(m, client.End)] == [2, 3]
+
+
+def test_the_address_of_the_page_will_do(start: Start) -> None:
+    server = start()
+    for url in (server.http, server.http + "/", f"127.0.0.1:{server.port}"):
+        said = list(client.iterate(url, ["ab"]))
+        assert [m.words for m in said if isinstance(m, client.End)] == [1]
+    assert websocket("https://example.org/de") == "wss://example.org/de"
+    assert websocket("ws://example.org/ws") == "ws://example.org/ws"
+
+
+def test_nobody_listens() -> None:
+    with socket.socket() as held:  # a port that is taken, and does not listen
+        held.bind(("127.0.0.1", 0))
+        url = f"ws://127.0.0.1:{held.getsockname()[1]}/ws"
+        with pytest.raises(client.ServerError, match=f"{url}: no simultan server"):
+            list(client.iterate(url, ["ab"]))
 
 
 def test_the_client_waits_for_room_in_characters(start: Start) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Running, expected
+from running_servers import Running, expected
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -32,7 +32,7 @@ def server(start: Callable[..., Running]) -> Running:
 def run(*command: str, token: str = "sesame") -> subprocess.CompletedProcess[str]:
     environment = ENVIRONMENT | {"SIMULTAN_TOKEN": token}
     return subprocess.run(
-        command, input=TEXT, env=environment, capture_output=True, text=True, timeout=120
+        command, input=TEXT, env=environment, capture_output=True, text=True, timeout=600
     )
 
 

@@ -8,10 +8,10 @@ import socket
 import threading
 from typing import Any
 
-from conftest import PATIENCE, Client, Running, expected, text_of, wait_until
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from running_servers import PATIENCE, Client, Running, expected, text_of, wait_until
 from websockets.exceptions import ConnectionClosed
 
 from simultan.server.protocol import CLOSE, FATAL

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PATIENCE, Running, expected, text_of
+from running_servers import PATIENCE, Running, expected, text_of
 
 NODE = shutil.which("node")
 Start = Callable[..., Running]

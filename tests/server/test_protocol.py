@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import Client, Running, expected, text_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from running_servers import PATIENCE, Client, Running, expected, text_of
 from websockets.exceptions import ConnectionClosed
 
 from simultan.server import protocol
@@ -391,7 +391,7 @@ def test_bodies_of_any_kind_over_http(server: Running, body: str, accept: str) -
         f"{server.http}/v1/translate", body.encode("utf-8", "replace"), {"Accept": accept}
     )
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             answer.read()
             assert answer.status == 200
             return

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from conftest import CODEC, MODEL, Client, Running, expected, text_of, wait_until
+from running_servers import CODEC, MODEL, Client, Running, expected, text_of, wait_until
 
 from simultan.server.batcher import MOST_TOKENS, Batcher
 from simultan.server.metrics import Metrics

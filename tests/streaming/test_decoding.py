@@ -28,6 +28,7 @@ LAGS = Lags(((0.2, 2.0), (0.5, 3.0), (0.8, 5.0)))
         ("threshold=0.5", Decoding(threshold=0.5)),
         ("lag=4", Decoding(lag=4)),
         (" lag=4.25 ", Decoding(lag=4.25)),
+        ("mass=0.7", Decoding(mass=0.7)),
         ("k=3", Decoding(k=3)),
         ("beam=4", Decoding(beam=4)),
         ("wait-k:3", Decoding(agent="wait-k:3")),
@@ -66,7 +67,9 @@ def test_no_digit_of_a_threshold_is_lost(threshold: float) -> None:
      "beam=4,k=2", "=", "=3"],
 )  # fmt: skip
 def test_bad_text_lists_what_is_possible(text: str) -> None:
-    with pytest.raises(ValueError, match=r"threshold=0\.5, lag=4, k=3, beam=4.*static:START,STEP"):
+    with pytest.raises(
+        ValueError, match=r"threshold=0\.5, lag=4, mass=0\.7, k=3, beam=4.*static:START,STEP"
+    ):
         Decoding.parse(text)
 
 
@@ -109,6 +112,7 @@ def test_a_decoding_is_text_or_itself() -> None:
 def test_a_learned_model_gets_a_threshold() -> None:
     assert Decoding().resolve(LEARNED, LAGS) == Decoding(threshold=0.5)
     assert Decoding(threshold=0.3).resolve(LEARNED, Lags()) == Decoding(threshold=0.3)
+    assert Decoding(mass=0.7).resolve(LEARNED, LAGS) == Decoding(mass=0.7)
     found = Decoding(lag=4.0).resolve(LEARNED, LAGS).threshold
     assert found == pytest.approx(2 / 3)  # odds of 2: between 1 and 4
     with pytest.raises(ValueError, match=r"this model has 2\.0 to 5\.0"):
@@ -130,11 +134,16 @@ def test_others_keep_what_they_are_given(policy: Policy, text: str) -> None:
 @pytest.mark.parametrize(
     ("policy", "text", "message"),
     [
-        (LEARNED, "k=3", r"k=3: this model's policy is mma-il; it takes threshold=0\.5 or lag=4$"),
+        (
+            LEARNED,
+            "k=3",
+            r"k=3: this model's policy is mma-il; it takes threshold=0\.5, lag=4 or mass",
+        ),
         (LEARNED, "beam=4", "mma-il; it takes"),
-        (LEARNED, "wait-k:3", r"lag=4 \(an agent decides for offline models\)$"),
+        (LEARNED, "wait-k:3", r"mass=0\.7 \(an agent decides for offline models\)$"),
         (FIXED, "threshold=0.5", "wait-k; it takes k=3$"),
         (FIXED, "lag=4", "wait-k; it takes k=3$"),
+        (FIXED, "mass=0.7", "wait-k; it takes k=3$"),
         (FIXED, "beam=4", "wait-k; it takes k=3$"),
         (OFFLINE, "k=3", "offline; it takes beam=4 or an agent such as wait-k:3$"),
         (OFFLINE, "threshold=0.5", "offline; it takes"),

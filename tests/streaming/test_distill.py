@@ -62,6 +62,13 @@ def test_streaming_models_go_on_too(tmp_path: Path) -> None:
     assert list(read_lines(out)) == wanted
 
 
+def test_sessions_are_seen_to_work() -> None:
+    """Whoever watches the lines of a file come need not wait for minutes."""
+    translator = Translator(make("wait-k", "transformer"), Config(), CODEC)
+    parts = [len(part) for part in module.translate_lines(translator, LINES, rows=1)]
+    assert parts == [8, 8, 4]
+
+
 def test_line_n_stays_line_n(tmp_path: Path) -> None:
     """Empty lines, and lines that are too long for anybody."""
     lines = ["", "a b", "abc " * 40, " \u2028 ", "b", "c " * 400, ""]
@@ -168,3 +175,7 @@ def test_the_verb(tmp_path: Path) -> None:
         refused = CliRunner().invoke(cli.app, [*arguments, str(tmp_path / "d"), *wrong])
         assert refused.exit_code
         assert message in refused.output + str(refused.exception)
+    (tmp_path / "out").write_text("of another text\n" * 30)
+    of_all = [one for one in arguments if one not in ("--first", "12")]
+    refused = CliRunner().invoke(cli.app, [*of_all, str(tmp_path / "out")])
+    assert "it has 30 lines" in str(refused.exception)

@@ -255,7 +255,7 @@ def test_a_server_of_such_a_model(models: Models) -> None:
             said = list(pool.map(partial(ask, port), models.tests[:3]))
     finally:
         server.should_exit = True
-        thread.join(60)
+        thread.join(300)
     for sentence, answer in zip(models.tests, said, strict=False):
         assert answer["pair"] == "en-fr"
         session = translator.session()
@@ -269,7 +269,7 @@ def ask(port: int, text: str) -> dict[str, Any]:
         json.dumps({"text": text}).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=60) as response:
+    with urllib.request.urlopen(request, timeout=300) as response:
         answer: dict[str, Any] = json.load(response)
     return answer
 

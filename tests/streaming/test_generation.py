@@ -232,6 +232,51 @@ def test_sampling_follows_the_distribution() -> None:
         assert abs((one == other).double().mean().item() - chance) < 0.015
 
 
+def test_equal_logits_are_equally_likely() -> None:
+    """Which of them topk takes depends on the machine and on how many rows there are."""
+    logits = torch.tensor([0.0, 2.0, 0.0, -1.0, 0.0, 1.0]).repeat(40_000, 1)
+    numbers, zero = torch.arange(len(logits)), torch.zeros(len(logits), dtype=torch.long)
+    drawn = Counter(draw(logits, Sampling(top_k=3), numbers, zero).tolist())
+    weights = {1: math.exp(2), 5: math.exp(1), 0: 1.0, 2: 1.0, 4: 1.0}
+    assert drawn.keys() == weights.keys()
+    for token, weight in weights.items():
+        share = weight / sum(weights.values())
+        spread = math.sqrt(share * (1 - share) / len(logits))
+        assert abs(drawn[token] / len(logits) - share) <= 4.5 * spread
+
+
+def test_ties_of_one_row_do_not_change_the_draws_of_others() -> None:
+    """Where no row has them, the top k are drawn from alone."""
+    generator = torch.Generator().manual_seed(1)
+    logits = 3 * torch.randn(5_000, 300, generator=generator)
+    tied = torch.cat([logits, torch.zeros(1, 300)])
+    numbers, zero = torch.arange(len(tied)), torch.zeros(len(tied), dtype=torch.long)
+    sampling = Sampling(1.3, 6)
+    alone = draw(logits, sampling, numbers[:-1], zero[:-1])
+    assert torch.equal(draw(tied, sampling, numbers, zero)[:-1], alone)
+    assert (logits >= logits.topk(6).values[:, -1:]).gather(1, alone[:, None]).all()
+    assert len(alone.unique()) > 250
+
+
+def test_what_is_drawn_does_not_depend_on_ties(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU that takes the last of equal logits where another one takes the first."""
+    model = lively("transformer", 1)
+    search = Search(sampling=Sampling(1.3, 6))
+    wanted = tokens_of(Generator(model, search, rows=48), SOURCES)
+    tied = 0
+
+    def topk(logits: torch.Tensor, count: int) -> object:
+        nonlocal tied
+        values, index = logits.flip(-1).sort(dim=-1, descending=True, stable=True)
+        tied += int((values[:, count - 1] == values[:, count]).sum())
+        found = values[:, :count], logits.shape[1] - 1 - index[:, :count]
+        return torch.return_types.topk(found)
+
+    monkeypatch.setattr(torch.Tensor, "topk", topk)
+    assert tokens_of(Generator(model, search, rows=48), SOURCES) == wanted
+    assert tied > 50
+
+
 def test_a_seed_draws_the_same_again() -> None:
     model = lively("transformer", 1)
     drawn = [

@@ -53,6 +53,8 @@ def test_no_sentences_and_bad_settings() -> None:
     )
     with pytest.raises(TypeError, match=r"write translate\(\[text\]\)"):
         translator.translate("a b")
+    with pytest.raises(TypeError, match=r"write translate\(\[text\]\)"):
+        translator.translate([["a", "b"]])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="it takes beam=4 or an agent"):
         translator.translate(["a"], "threshold=0.5")
     with pytest.raises(ValueError, match="device 'gpu': write cpu or cuda"):

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.fx.experimental import _config as symbols
 
 import simultan.ops
+from simultan import losses
 from simultan.config import Config, LossConfig, ModelConfig, PolicyConfig
 from simultan.data.batching import Batch
 from simultan.model import build
@@ -52,6 +54,28 @@ def test_one_compilation_serves_all_shapes(policy: str, monkeypatch: pytest.Monk
         for rows, source, target in SHAPES:
             total, _ = objective(draw(rows, source, target), counts, weights)
             assert total.isfinite()
+
+
+@pytest.mark.parametrize("rdrop", [0.0, 1.0])
+def test_compiled_losses_divide_no_lengths(rdrop: float) -> None:
+    """A quotient of symbols is in all shapes that follow, and takes most of the time of tracing."""
+    shapes: list[str] = []
+
+    def collect(graph: torch.fx.GraphModule, _: object) -> object:
+        values = [node.meta.get("example_value") for node in graph.graph.nodes]
+        shapes.extend(str(tuple(x.shape)) for x in values if isinstance(x, torch.Tensor))
+        return graph.forward
+
+    loss = LossConfig(rdrop=rdrop)
+    config = Config(model=SHAPE, policy=PolicyConfig(name="offline"), loss=loss)
+    torch._dynamo.reset()
+    model = build(config, 20, 20).train()
+    compiled = torch.compile(losses.measure, dynamic=True, fullgraph=True, backend=collect)
+    with symbols.patch(use_duck_shape=False):  # as where training is compiled
+        found = losses.terms(model, draw(4, 8, 6), loss, compiled)
+    assert any("*" in shape for shape in shapes)  # lengths are symbols
+    assert not [shape for shape in shapes if "/" in shape]
+    assert found.tokens == 24
 
 
 @pytest.mark.parametrize("policy", ["offline", "bidirectional", "wait-k", "mma-h", "mma-il"])

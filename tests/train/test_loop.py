@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -345,7 +346,8 @@ def test_a_kill_before_the_validation_only_delays_it(tmp_path):
 def test_accumulated_batches_are_one_large_batch(corpus):
     """Sums are divided by what the whole update counts, not batch by batch."""
     config = CONFIG
-    models = [build(config, 50, 50).eval(), build(config, 50, 50).eval()]  # no noise
+    # no noise, and float64: float32 rounds the sums of one batch and of three differently
+    models = [build(config, 50, 50).double().eval() for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
     whole = next(iter(Batches(Corpus(corpus), DataConfig(batch_tokens=400), prefetch=0)))
     rows = (slice(0, 3), slice(3, 4), slice(4, None))
@@ -368,6 +370,21 @@ def test_it_starts_from_an_offline_model(tmp_path):
         assert torch.equal(found[name], value)
     with pytest.raises(OSError, match="nowhere is not a model folder"):
         fit(with_train(still, init_from="nowhere"), tmp_path / "other")
+
+
+def test_it_goes_on_from_a_model_that_was_shipped(tmp_path):
+    """Stored as int8; what selects goes on, too, or is left behind with `export --offline`."""
+    still = {"updates": 1, "lr": 0.0, "warmup_init_lr": 0.0}
+    fit(with_train(updates=2), tmp_path / "first")
+    for policy in (CONFIG.policy, PolicyConfig("offline")):
+        offline = policy.name == "offline"
+        shipped, run = tmp_path / f"{policy.name}.int8", tmp_path / f"{policy.name}.again"
+        checkpoint.export([tmp_path / "first" / "final"], shipped, "int8", offline=offline)
+        fit(replace(with_train(**still, init_from=str(shipped)), policy=policy), run)
+        found, wanted = weights(run / "final"), checkpoint.load_weights(shipped)
+        assert found.keys() == wanted.keys()
+        for name, value in wanted.items():
+            assert torch.equal(found[name], value)
 
 
 def test_a_kept_step_trains_as_a_new_one(tmp_path, unbroken):
@@ -428,7 +445,7 @@ def test_heads_start_as_the_offline_model_attends_with_a_bias_of_their_own(tmp_p
 
 
 def run_rank(rank: int, kind: str, out: str, ports: tuple[int, int]) -> None:
-    faulthandler.dump_traceback_later(90, exit=True)  # a hang must not outlive the test
+    faulthandler.dump_traceback_later(900, exit=True)  # a hang must not outlive the test
     torch.set_num_threads(1)
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ports[0])}
@@ -454,18 +471,22 @@ def two_processes(kind: str) -> Config:
     return with_train(quiet, updates=6, save_every=3, accumulate=2, parallel=kind)
 
 
-def free_ports() -> tuple[int, int]:
+@contextlib.contextmanager
+def held_ports() -> Iterator[tuple[int, int]]:
+    """Bound, so that nobody else is given them; nobody listens, so that who names them can."""
     with socket.socket() as one, socket.socket() as two:
-        one.bind(("127.0.0.1", 0))
-        two.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], two.getsockname()[1]
+        for holder in (one, two):
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holder.bind(("127.0.0.1", 0))
+        yield one.getsockname()[1], two.getsockname()[1]
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_two_processes_give_the_loss_and_weights_of_one(kind, tmp_path):
     config = two_processes(kind)
     fit(with_train(config, accumulate=4), tmp_path / "one")
-    multiprocessing.spawn(run_rank, args=(kind, str(tmp_path / "two"), free_ports()), nprocs=2)
+    with held_ports() as ports:
+        multiprocessing.spawn(run_rank, args=(kind, str(tmp_path / "two"), ports), nprocs=2)
     for one, two in zip(metrics(tmp_path / "one"), metrics(tmp_path / "two"), strict=True):
         for name in ("loss", "nll", "latency_average", "latency_variance", "gradient_norm"):
             assert one[name] == pytest.approx(two[name], rel=1e-5)

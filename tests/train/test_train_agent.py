@@ -205,7 +205,7 @@ def test_it_needs_an_offline_model_and_a_folder_of_its_own(corpus: Path, tmp_pat
     shape = replace(translator.config.model)
     learned = build(Config(model=shape), 20, 20)
     other = Translator(learned, Config(model=shape), translator.codec)
-    with pytest.raises(ValueError, match="offline model"):
+    with pytest.raises(ValueError, match="over an offline model of simultan: train one"):
         fit_agent(recipe(corpus), other, tmp_path / "agent")
 
 
