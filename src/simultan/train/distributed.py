@@ -26,6 +26,11 @@ from simultan.streaming.translator import find_device
 
 PATIENCE = timedelta(hours=3)  # the others wait while the first process validates
 
+# The group of the last world, kept until the next one. Whoever drops a group last waits for its
+# threads, and those may want Python's lock to give a tensor back. From Python the lock is let go
+# meanwhile; inside DistributedDataParallel it is held, and both would wait for ever.
+_kept: list[dist.ProcessGroup | None] = [None]
+
 
 @dataclass(frozen=True)
 class World:
@@ -51,6 +56,7 @@ class World:
         dist.init_process_group(
             "nccl" if place.type == "cuda" else "gloo", rank=rank, world_size=size, timeout=PATIENCE
         )
+        _kept[0] = dist.group.WORLD
         world = cls(rank, size, place)
         try:
             yield world
