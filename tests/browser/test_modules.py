@@ -116,27 +116,50 @@ def test_words_are_joined_as_the_server_joins_them(page: Any) -> None:
     assert "你好\n" in call(page, "captions.js", "toVtt", written, "zh")
 
 
-def test_a_sheet_has_no_spaces_that_the_language_lacks(page: Any) -> None:
-    """The open sentence, one that is closed, and one that is old."""
-    script = """async (language) => {
+SHEET = """
       const {Sheet} = await import('/static/sheet.js');
       const {Transcript} = await import('/static/transcript.js');
-      const parts = {};
-      for (const name of ['sheet', 'closed', 'source', 'target'])
-        document.body.append(parts[name] = document.createElement('div'));
+      const parts = {sheet: document.createElement('div')};
+      document.body.append(parts.sheet);
+      for (const name of ['closed', 'source', 'target'])
+        parts.sheet.append(parts[name] = document.createElement('div'));
       const transcript = new Transcript();
       const sheet = new Sheet(parts, transcript, {onTie() {}, onFrame() {}});
+"""
+
+
+def test_words_heard_before_they_are_shown(page: Any) -> None:
+    """Two are shown, then a third is said and all are heard before the next frame."""
+    script = f"""async () => {{
+      {SHEET}
+      const unheard = () => parts.source.querySelectorAll('.unheard').length;
+      const counts = [];
+      for (const [said, heard] of [[2, 0], [1, 3], [2, 4], [0, 5]]) {{
+        for (let i = 0; i < said; i++) transcript.hear('Hallo');
+        sheet.heard = heard;
+        sheet.render();
+        counts.push(unheard());
+      }}
+      return counts;
+    }}"""
+    assert page.evaluate(script) == [2, 0, 1, 0]
+
+
+def test_a_sheet_has_no_spaces_that_the_language_lacks(page: Any) -> None:
+    """The open sentence, one that is closed, and one that is old."""
+    script = f"""async (language) => {{
+      {SHEET}
       sheet.languages = ['de', transcript.language = language];
-      for (let i = 0; i < 3; i++) {
+      for (let i = 0; i < 3; i++) {{
         transcript.hear('Hallo');
         for (const letter of '你好') transcript.write(letter, i + 1, [], 0);
         if (i < 2) transcript.end(i + 1);
         sheet.heard = i + 1;
-        if (i) sheet.render(); else { sheet.addPlain(transcript.sentences[1]); }
-      }
+        if (i) sheet.render(); else {{ sheet.addPlain(transcript.sentences[1]); }}
+      }}
       return [...parts.closed.children].map((row) => row.lastChild.textContent.trim())
         .concat(parts.target.textContent.trim(), transcript.text());
-    }"""
+    }}"""
     assert page.evaluate(script, "zh") == ["你好", "你好", "你好", "你好\n你好\n你好"]
     assert page.evaluate(script, "de") == ["你 好", "你 好", "你 好", "你 好\n你 好\n你 好"]
 

@@ -189,10 +189,8 @@ export class Sheet {
   }
 
   showHeard() {
-    for (let index = this.heard - 1; index >= 0; index--) {
-      const span = this.spans.source.get(index);
-      if (!span?.classList.contains("unheard")) return;
-      span.classList.remove("unheard");
+    for (const span of this.parts.sheet.querySelectorAll(".unheard")) {
+      if (+span.dataset.index < this.heard) span.classList.remove("unheard");
     }
   }
 
