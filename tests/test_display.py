@@ -166,6 +166,38 @@ def test_drawing(terminal: bool) -> None:
     assert " 3 " in re.sub("\x1b\\[[0-9;]*m", "", text).replace("\n", " ")  # numbered on
 
 
+@pytest.mark.parametrize("typed", [False, True])
+def test_the_next_sentence_is_heard_before_this_one_ends(typed: bool) -> None:
+    """As without punctuation, where an end shows two words later: nothing is lost."""
+    events: list[tuple[str, Event]] = [(word, Read()) for word in ("wie", "geht's", "ich")]
+    events += [("habe", Write("How are you?", 4, [[2]])), ("", End(2))]
+    events += [("", Write("I", 4, [[4]])), ("zeit", Write("have time.", 5, [[5]])), ("", End(5))]
+    console = Console(file=io.StringIO(), width=80)
+    display.draw(iter(events), console, typed=typed)
+    rows = [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    assert [row for row in rows if row] == [
+        ["heard", "heads", "written"],
+        ["1", "wie", "·"],
+        ["2", "geht's", "●"],
+        ["3", "ich"],  # the next one's, and heard when this one was written
+        ["4", "habe", "How", "are", "you?"],
+        ["wie", "geht's"],
+        ["How", "are", "you?"],
+        ["heard", "heads", "written"],
+        ["3", "ich", "·"],
+        ["4", "habe", "○", "I"],
+        ["5", "zeit", "●", "have", "time."],
+        ["ich", "habe", "zeit"],
+        ["I", "have", "time."],
+    ]
+
+
+def test_empty_lines_draw_nothing() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    display.draw(iter([("", End(0)), ("", End(0)), ("gut", Read())]), console)
+    assert console.file.getvalue().count("heard") == 1  # type: ignore[attr-defined]
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that has learned nothing but to stop at each word and to say something."""

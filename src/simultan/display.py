@@ -241,12 +241,14 @@ class Picture:
         self.narrow = narrow  # no room for heads
         self.language = language  # of what is written
         self.stops: list[list[list[int]]] = []  # [L, H] words at which the head has stopped
+        self.before, self.source = 0, list[str]()
         self.begin(0)
 
     def begin(self, before: int) -> None:
-        """A new sentence, after so many words of the stream."""
+        """A new sentence, after so many words of the stream; it has those heard since. 0: words
+        are counted anew."""
+        self.source = self.source[before - self.before :] if before else []
         self.before = before
-        self.source: list[str] = []
         self.target: dict[int, str] = {}  # what was written at each word
         self.stops = [[[] for _ in layer] for layer in self.stops]
         self.newest = 0
@@ -308,26 +310,29 @@ def draw(
         cursor.callback(console.show_cursor)
     with cursor, live or nullcontext():
         for word, event in events:
-            if over is not None and word:  # the next sentence begins: this one is put on record
-                _record(picture, console, moves)
+            if over is not None and (word or isinstance(event, Write)):  # of the next sentence
+                _record(picture, console, moves, over)
                 picture.begin(over.words)
                 over = None
             picture.add(word, event)
             if isinstance(event, End) and typed:
-                if picture.source:
-                    _record(picture, console, moves)
+                _record(picture, console, moves, event)
                 picture.begin(event.words)
             elif isinstance(event, End):
                 over = event
             if live is not None and (word or isinstance(event, Write)):
                 live.refresh()
-    if live is None and picture.source:
-        _record(picture, console, moves)
+    if live is None:
+        _record(picture, console, moves, End(0))
 
 
-def _record(picture: Picture, console: Console, drawn: bool) -> None:
+def _record(picture: Picture, console: Console, drawn: bool, end: End) -> None:
+    """The sentence that is over; words that were heard before it ended may be the next one's."""
+    source = picture.source[: end.words - picture.before] if end.words else picture.source
+    if not (source or picture.target):
+        return
     if not drawn:
         console.print(picture)
-    console.print(Text(" ".join(picture.source), style="dim"))
+    console.print(Text(" ".join(source), style="dim"))
     target = join_words(picture.target.values(), picture.language)
     console.print(Text(target, style="bold"), "\n")
