@@ -1,5 +1,6 @@
 """Files and folders that appear complete or not at all."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,33 @@ def test_two_writers_of_one_file_do_not_meet(tmp_path: Path) -> None:
         file.write("whole")
     assert path.read_text() == "the first, whole"
     assert names(tmp_path) == ["file"]
+
+
+def test_what_is_no_file_is_written_to_and_a_link_stays(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    atomic.write_text(f"/dev/fd/{write}", "words")  # as of `--out >(jq .)`
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        assert pipe.read() == "words"
+    real, link = tmp_path / "folder" / "real", tmp_path / "link"
+    link.symlink_to(real)
+    atomic.write_text(link, "text")
+    assert link.is_symlink()
+    assert real.read_text() == "text"
+    assert names(real.parent) == ["real"]
+
+
+def test_what_killed_processes_left_goes_after_a_day(tmp_path: Path) -> None:
+    path = tmp_path / "out[1]"
+    killed = [atomic.place(path) for _ in range(2)]
+    old, new = (saving.__enter__() for saving in killed)
+    other = tmp_path / f".other.1{atomic.ENDING}"
+    for partial in (old, new, other):
+        partial.mkdir()
+    for partial in (old, other):
+        os.utime(partial, (0, 0))
+    atomic.write_text(path, "text")
+    assert names(tmp_path) == sorted([new.name, other.name, "out[1]"])
 
 
 def begin(path: Path, link: bool) -> None:

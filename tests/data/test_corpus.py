@@ -179,6 +179,20 @@ def test_settings_are_checked(tmp_path):
         Corpus(tmp_path)
 
 
+def test_a_folder_that_is_named_in_another_way(tmp_path, monkeypatch):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    prepare(tmp_path / "link", [pair(tmp_path)], pipeline="words", min_count=1)
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "prepared.json").exists()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    prepare(".", [pair(tmp_path)], pipeline="words", min_count=1)
+    assert (tmp_path / "here" / "prepared.json").exists()
+    with pytest.raises(ValueError, match="a disk is mounted there"):
+        prepare("/", [pair(tmp_path)], pipeline="words", min_count=1)
+
+
 def test_vocabularies_of_another_folder(tmp_path):
     prepare(tmp_path / "one", [pair(tmp_path)], pipeline="words", min_count=1)
     codec = Codec.load(tmp_path / "one")

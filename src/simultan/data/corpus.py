@@ -133,7 +133,9 @@ def prepare(
     `note_begins` writes train.begins.npy, by which pairs can be joined later: whether a training
     pair does not follow the one before it in its document.
     """
-    out = Path(out)
+    out = Path(out).resolve()  # what a link names is replaced, not the link; "." has a name
+    if out.is_mount():
+        raise ValueError(f"{out}: a disk is mounted there; name a folder on it")
     subword = (pipeline if codec is None else codec.pipeline.name) != "words"
     if not train:
         raise ValueError("no training text: name it with --source and --target")
