@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -239,6 +240,12 @@ def test_nobody_listens() -> None:
         url = f"ws://127.0.0.1:{held.getsockname()[1]}/ws"
         with pytest.raises(client.ServerError, match=f"{url}: no simultan server"):
             list(client.iterate(url, ["ab"]))
+
+
+@pytest.mark.parametrize("url", ["foo:bar:baz", "http://[::1"])
+def test_what_is_no_address_is_named(url: str) -> None:
+    with pytest.raises(client.ServerError, match=re.escape(f"{url}") + ".*: no simultan server"):
+        list(client.iterate(url, ["ab"]))
 
 
 def test_the_client_waits_for_room_in_characters(start: Start) -> None:

@@ -99,9 +99,11 @@ def iterate(
         loop, texts = asyncio.get_running_loop(), asyncio.Queue[str | Exception | None](100)
 
         def put(item: str | Exception | None) -> bool:
+            putting = texts.put(item)
             with suppress(RuntimeError, CancelledError):  # the loop is over: nobody wants more
-                asyncio.run_coroutine_threadsafe(texts.put(item), loop).result()
+                asyncio.run_coroutine_threadsafe(putting, loop).result()
                 return True
+            putting.close()
             return False
 
         def put_all() -> None:

@@ -99,7 +99,9 @@ class Stream:
     async def __aenter__(self) -> Self:
         try:
             self._socket = await self._open()
-        except (WebSocketException, OSError) as error:  # a TimeoutError is an OSError
+        except ServerError:
+            raise
+        except (WebSocketException, OSError, ValueError) as error:  # the last: no address at all
             raise NoServerError("lost", f"{self.url}: no simultan server answers there") from error
         self._task = asyncio.create_task(self._run(self._socket))
         return self
