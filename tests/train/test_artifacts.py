@@ -20,6 +20,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         InductorCacheArtifact, "populate_cache", lambda artifact: keys.append(artifact.key)
     )
     monkeypatch.setattr(artifacts, "_taken", set())
+    monkeypatch.setattr(artifacts, "_unsaved", {})
     with CacheArtifactManager.with_fresh_cache():
         yield keys
 
@@ -32,6 +33,7 @@ def compile_part(key: str) -> None:
 def begin_process() -> None:
     CacheArtifactManager.clear()
     artifacts._taken.clear()
+    artifacts._unsaved.clear()
 
 
 def put(folder: Path, kernel: str) -> None:
@@ -176,3 +178,17 @@ def test_code_of_another_version_is_passed_over(
     compile_part("layer")  # so it is compiled here, and added
     artifacts.save(tmp_path / "other")
     assert (tmp_path / "other").exists()
+
+
+def test_what_could_not_be_written_is_kept_for_the_next_file(
+    tmp_path: Path, taken: list[str]
+) -> None:
+    (tmp_path / "file").touch()
+    compile_part("layer")
+    with pytest.warns(UserWarning, match="was not kept"):
+        artifacts.save(tmp_path / "file" / "kept")
+    compile_part("losses")
+    artifacts.save(tmp_path / "kept")
+    begin_process()
+    assert artifacts.load(tmp_path / "kept")
+    assert sorted(taken) == ["layer", "losses"]

@@ -28,6 +28,7 @@ from simultan import atomic
 COMPILED = "torch"  # how members begin that PyTorch made; all others are Triton's
 GROUP = "__grp__"  # files that list others by their full paths
 _taken: set[str] = set()  # what PyTorch was given or has given, in this process
+_unsaved: dict[str, bytes | Path] = {}  # what it has given and no file has yet
 
 
 def load(path: str | Path) -> bool:
@@ -80,7 +81,8 @@ def _members(path: Path) -> list[str]:
 
 
 def _save(path: Path) -> None:
-    parts, kernels = _new_part(), _kernels()
+    _unsaved.update(_new_part())
+    parts, kernels = dict(_unsaved), _kernels()
     known = set(_members(path))
     for folder in sorted(kernels.iterdir()) if kernels.is_dir() else []:
         files = sorted(file for file in folder.iterdir() if file.is_file())
@@ -97,6 +99,7 @@ def _save(path: Path) -> None:
         with zipfile.ZipFile(partial, "a" if known else "w", zipfile.ZIP_DEFLATED) as archive:
             for name, part in parts.items():
                 archive.writestr(name, part.read_bytes() if isinstance(part, Path) else part)
+    _unsaved.clear()
 
 
 def _new_part() -> dict[str, bytes | Path]:

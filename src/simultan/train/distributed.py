@@ -53,6 +53,7 @@ class World:
         if size == 1:
             yield cls(device=place)
             return
+        _kept[0] = None  # with its store, in which the next group would find old addresses
         dist.init_process_group(
             "nccl" if place.type == "cuda" else "gloo", rank=rank, world_size=size, timeout=PATIENCE
         )
