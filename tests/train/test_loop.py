@@ -304,6 +304,36 @@ def test_a_deadline_is_kept_between_two_reports(tmp_path, monkeypatch, capfd):
     assert rates[7] > 0.3 * config.train.lr
 
 
+@pytest.mark.parametrize("records", [True, False])
+def test_updates_that_compile_are_no_pace(records, tmp_path, monkeypatch, capfd):
+    """Where updates are recorded the first are slow; warm-up must not be shortened by them."""
+    now, real = [0.0], loop.seed
+
+    def an_update(number, update, rank):
+        now[0] += (update > 0) * (1.0 if update < 5 else 0.1)
+        real(number, update, rank)
+
+    class Records(loop.Run):
+        def __init__(self, *parts):
+            super().__init__(*parts)
+            self._settled += 6 * records
+
+    monkeypatch.setattr(loop, "Run", Records)
+    monkeypatch.setattr(loop, "seed", an_update)
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: now[0])
+    config = with_train(updates=60, warmup=20, cooldown=4, save_every=100)
+    outcome = fit(config, tmp_path / "run", minutes=10 / 60)
+    assert outcome.finished
+    assert 55 <= outcome.update <= 60
+    rates = {r["update"]: r["lr"] for r in metrics(tmp_path / "run")}
+    jumps = rates[4] > rates[6]
+    assert jumps != records
+    told = "warm-up and cooldown are shortened" in capfd.readouterr().err
+    assert told != records
+    if records:
+        assert rates[4] == pytest.approx(4 / 20 * config.train.lr, rel=0.05)
+
+
 def test_an_estimate_of_the_end_is_not_kept(tmp_path, monkeypatch):
     """Stopped under a deadline, then continued without one: all updates are made."""
     now = [0.0]

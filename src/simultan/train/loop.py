@@ -41,6 +41,7 @@ __all__ = ["NonFiniteLossError", "Outcome", "Validate", "fit", "seed", "terminat
 
 Validate = Callable[[TranslationModel, Config, Codec], Mapping[str, float]]
 FIRST_LOOK = 5  # updates of a run on a CPU until its pace is measured, if there is a deadline
+SETTLING = 200  # updates that compile and record: they are no pace
 
 
 class NonFiniteLossError(ValueError):
@@ -152,6 +153,8 @@ class Run:
             if text := self.batches.describe_left_out():
                 self.journal.say(text)
         self._clock, self._pace, self._logged = time.perf_counter(), 0.0, self.update
+        # until then what was measured would shorten the schedule for nothing
+        self._settled = self.update + (SETTLING if self.step.recorder is not None else 0)
         self._first = 0.0  # seconds of the first update, which may compile: they are no pace
         self._told = False  # that the schedule is shortened
 
@@ -235,7 +238,7 @@ class Run:
 
     def _hurry(self) -> bool:
         """Whether the run is at its end, which a deadline moves to where the pace leads."""
-        if self.deadline is not None:
+        if self.deadline is not None and not self._settles(self.deadline):
             left = max(0, int((self.deadline - time.perf_counter()) / self._pace))
             end = min(self.config.train.updates, self.update + left)
             self.step.end = int(self.world.share(end))
@@ -247,6 +250,11 @@ class Run:
                     " time: warm-up and cooldown are shortened; more time gives a better model"
                 )
         return self.update >= self.step.end
+
+    def _settles(self, deadline: float) -> bool:
+        """Whether the pace is not known yet; with half of the time gone, it has to be."""
+        early = time.perf_counter() < (self.began + deadline) / 2
+        return self.update < self._settled and early
 
     def _stream(self) -> Generator[Batch]:
         for batch in self.batches:
