@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import shutil
@@ -20,6 +21,8 @@ from schedule import HERE, ROOT, STUDENTS, TESTS, TRIES, Stretch
 PATIENCE = 120  # seconds that the GPU waits for the texts
 LAST_OF_ALL = ["nice", "-n", "14"]  # more: nobody waits for it
 LATE = 60  # seconds after the end until nothing is tried again
+GRACE = 30  # seconds that a process has, even if time is up when it starts
+REHEARSAL = 300  # seconds; nobody waits for it
 HANGS = 90  # seconds after its end until a stage is stopped: it saves, and goes on to its end
 
 
@@ -66,7 +69,7 @@ class Worker:
         self,
         name: str,
         *commands: list[object],
-        seconds: float,
+        seconds: float = math.inf,
         over: Callable[[], bool] = lambda: False,
     ) -> int:
         """On the GPU, until it ends, is over or time is up; what else is due is done meanwhile."""
@@ -234,10 +237,11 @@ def work(stretch: Stretch) -> None:
     worker, path = Worker(stretch), stretch.work
     data, pairs, pieces = path / "data", path / "data" / "pairs", path / "pieces"
     cores = max(1, (os.cpu_count() or 1) - 4)
-    if stretch.noted("warm.done") is None:  # bytecode and libraries are read while parts come
-        load = "import torch, simultan.train.loop, simultan.streaming.distill;"
-        load += f"print(torch.__version__, torch.ones(1, device={stretch.device!r}).device)"
-        worker.beside["warm"] = worker.open("warm", [sys.executable, "-c", load], cpu=False)
+    if (
+        stretch.noted("warm.done") is None
+    ):  # while parts come: errors show at once, code is compiled
+        rehearse = ["timeout", REHEARSAL, *_script("rehearse")]
+        worker.beside["warm"] = worker.open("warm", rehearse, cpu=False)
     if stretch.noted("swapped.done") is None:
         _await_part(worker, "pairs")
         shutil.rmtree(data / "swapped", ignore_errors=True)
@@ -246,8 +250,8 @@ def work(stretch: Stretch) -> None:
         if worker.run("unpack", unpack, _script("pieces", "restore", pairs), swap, seconds=300):
             raise RuntimeError("the pairs cannot be unpacked: see unpack.log")
         stretch.note("swapped.done")
+    speak = _script("pieces", "speak", pairs, "--out", pieces, "--workers", cores)
     if stretch.noted("spoken.done") is None:  # the pairs as speech, for the students
-        speak = _script("pieces", "speak", pairs, "--out", pieces, "--workers", cores)
         join = _script("pieces", "join", pairs, "--pieces", pieces, "--out", data / "spoken")
         worker.start("spoken", speak, [*join, "--without-made"])
     train(worker, ["back"])
@@ -264,7 +268,7 @@ def work(stretch: Stretch) -> None:
         made = _script("pieces", "made", data, "--made", path / "made", "--like", pairs)
         made += ["--out", pieces, "--texts", stretch.texts, "--workers", cores]
         join = _script("pieces", "join", pairs, "--pieces", pieces, "--out", data / "speech")
-        worker.start("speech", made, join)
+        worker.start("speech", speak, made, join)  # pieces that are there are kept
         pack = ([*LAST_OF_ALL, *command] for command in _pack(stretch, "made", path / "made"))
         worker.start("made", *pack)
     elif stretch.noted("speech.done") is None:
@@ -298,11 +302,13 @@ def train(worker: Worker, names: list[str]) -> None:
         began = stretch.elapsed
 
         def hangs(began: float = began) -> bool:
+            if stretch.elapsed > max(began + GRACE, stretch.until):  # calls move it
+                return True
             end = stretch.noted(f"{stretch.noted('training')}.end")
             return end is not None and stretch.elapsed > max(began, float(end)) + HANGS
 
         command = _script("students", *names)
-        worker.run(names[0], command, seconds=max(30.0, left), over=hangs)
+        worker.run(names[0], command, over=hangs)
 
 
 def translate(worker: Worker) -> None:

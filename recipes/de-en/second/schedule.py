@@ -12,10 +12,10 @@ from typing import IO
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-TABLE = {"back": 400, "translate": 110, "pairs": 150, "offline": 500, "mma-il": 330}
+TABLE = {"back": 310, "translate": 110, "pairs": 110, "offline": 600, "mma-il": 370}
 LAST = "wait-k"  # has what is left
 STUDENTS = ("pairs", "offline", "mma-il", LAST)
-ROOMY = 30e9  # bytes; about ten are taken
+ROOMY = 16e9  # bytes; about ten are taken
 LEAST = 100  # seconds: a shorter last stage is not worth its start, and mma-il has them
 PACKING = 35  # seconds kept at the end to export and to pack
 RESERVE = 60  # seconds for the way of the last model, and for a number that is not quite new

@@ -28,8 +28,9 @@ from pathlib import Path
 
 from schedule import HERE, ROOT, Stretch
 
-BEST_FIRST = ("mma-il", "mma-il-early", "offline", "offline-early", "wait-k", "pairs", "made")
+BEST_FIRST = ("mma-il", "mma-il-early", "offline", "offline-early", "wait-k", "made", "pairs")
 SENT = 4  # pieces of 15 MiB a call
+LINES = 3000  # characters of a log that are shown when something fails
 LOOK = 20  # seconds between two lines of a call
 
 
@@ -122,6 +123,22 @@ def _few(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if member.name.startswith("measured") and "/logs" in member.name else member
 
 
+def failures(stretch: Stretch) -> set[str]:
+    """Stages that are tried again, and what was left out."""
+    state = stretch.folder("state")
+    tries = {path.stem: path.read_text(encoding="utf-8") for path in state.glob("*.tries")}
+    again = {f"{name}, try {number}" for name, number in tries.items() if number > "1"}
+    return again | {path.name for path in state.glob("*.failed")}
+
+
+def tell(stretch: Stretch, new: set[str]) -> None:
+    """What failed, and the ends of the newest logs, which say why."""
+    logs = [path for path in stretch.folder("logs").iterdir() if path.stat().st_size]
+    for path in sorted(logs, key=lambda path: path.stat().st_mtime)[-3:]:
+        print(f"-- {path.name}", path.read_text("utf-8", "replace")[-LINES:], sep="\n")
+    print("FAILED:", *sorted(new), flush=True)
+
+
 def call(stretch: Stretch, seconds: float, wanted: str = "") -> None:
     # nobody need reckon when the last call has to end
     end = time.time() + max(3.0, min(seconds, stretch.until - stretch.elapsed))
@@ -131,6 +148,11 @@ def call(stretch: Stretch, seconds: float, wanted: str = "") -> None:
     shown, choice = 0.0, None
     while True:
         over = time.time() >= end or stretch.noted("finished") is not None
+        found = failures(stretch)
+        if new := found - set((stretch.noted("told") or "").splitlines()):
+            tell(stretch, new)  # and come back: somebody may send better code
+            stretch.note("told", "\n".join(sorted(found)))
+            over = True
         try:
             if over or time.time() - shown >= LOOK:
                 shown = time.time()
@@ -157,12 +179,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("what", choices=["call"])
     parser.add_argument("seconds", type=float, nargs="?", default=5)
     parser.add_argument("--send", default="", help="this, though it was sent before")
+    parser.add_argument("--again", nargs="*", default=[], help="stages that were left out")
     parser.add_argument("--left", type=float, default=0, help="seconds until the machine goes")
     options = parser.parse_args(arguments)
     os.chdir(ROOT)
     stretch = Stretch.read()
     if options.left:
         stretch.set_left(options.left)
+    for name in options.again:  # with the code that came with this call
+        for what in ("done", "tries", "changes", "end"):
+            stretch.forget(f"{name}.{what}")
+        stretch.forget("finished")
     call(stretch, options.seconds, options.send)
 
 

@@ -120,13 +120,12 @@ def changes(stretch: Stretch, name: str, attempt: int) -> list[str]:
     models = [stretch.model(start) for start in stage.start if start != "start" or not attempt]
     begin = next((model for model in models if model is not None), None)
     found.append(f"train.init_from={begin or ''}")
-    if stretch.noted(f"{name}.safe") is not None:
-        found += SAFE
+    if stretch.noted(f"{name}.safe") is not None or (name == "mma-il" and attempt):
+        found += SAFE  # without what no GPU has seen
     found += stretch.changes
     settings = configuration.load(HERE / f"{stage.recipe}.toml", found)
-    if attempt:  # was it memory?
+    if attempt > 1:  # was it memory, the rate, the compiler?
         found.append(f"data.batch_tokens={settings.data.batch_tokens // 2}")
-    if attempt > 1:
         found += [f"train.lr={settings.train.lr / 2}", "train.compile=false"]
     stretch.note(f"{name}.changes", json.dumps(found))
     return found
