@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -516,15 +517,16 @@ esac
 """
 
 
-def test_a_plan_goes_on_between_calls(tmp_path):
-    """Calls bring results and each piece of a model once; a second process is refused."""
-    work, fake = tmp_path / "work", tmp_path / "python"
+@pytest.fixture
+def call(tmp_path) -> Callable[..., tuple[str, list[str]]]:
+    """A call of a machine on which a stand-in plays the harness: what it says and brings."""
+    fake = tmp_path / "python"
     fake.write_text(HARNESS)
     fake.chmod(0o755)
 
-    def call(*arguments: str, code: int = 0) -> tuple[str, list[str]]:
+    def calling(*arguments: str, code: int = 0) -> tuple[str, list[str]]:
         out = tmp_path / f"out{len(list(tmp_path.iterdir()))}"
-        places = {"WORK": str(work), "OUT": str(out), "PYTHON": str(fake)}
+        places = {"WORK": str(tmp_path / "work"), "OUT": str(out), "PYTHON": str(fake)}
         script = str(ROOT / "experiments/harness/on_gpu.sh")
         done = subprocess.run(
             [script, *arguments], env=os.environ | places, capture_output=True, text=True
@@ -532,6 +534,12 @@ def test_a_plan_goes_on_between_calls(tmp_path):
         assert done.returncode == code, done.stderr
         return done.stdout, sorted(path.name for path in out.iterdir())
 
+    return calling
+
+
+def test_a_plan_goes_on_between_calls(tmp_path, call):
+    """Calls bring results and each piece of a model once; a second process is refused."""
+    work = tmp_path / "work"
     name = "mma2020-de-en"
     assert "started" in call("start", name, "next")[0]
     assert "running already" in call("start", name, "next", code=1)[0]
@@ -548,6 +556,27 @@ def test_a_plan_goes_on_between_calls(tmp_path):
     assert "has ended" in said
     assert files == ["first.tar.05", "log.txt", f"{name}.tar"]
     assert call("ship", "first", "3")[1] == ["first.tar.04", "first.tar.05"]
+
+
+def test_a_failure_ends_the_call_and_the_plan_goes_on_with_other_code(tmp_path, call):
+    name, work = "mma2020-de-en", tmp_path / "work"
+    call("start", name, "next")
+    with (work / name / "log.txt").open("a") as log:
+        log.write("[ 2 s] second: FAILED: ValueError: no\n")
+    said, files = call("wait", name, "600")  # the harness itself goes on
+    assert "second: FAILED" in said
+    assert "is running" in said
+    assert f"{name}.tar" in files
+    assert "has ended" in call("stop", name)[0]
+    assert "started" in call("start", name, "next")[0]
+    assert "has ended" in call("stop", name)[0]
+
+
+def test_parts_of_another_machine_are_missed(tmp_path, call):
+    (tmp_path / "carry").mkdir()
+    (tmp_path / "carry" / "corpus.tar.xz.02").write_bytes(b"the end")
+    call("keep", str(tmp_path / "carry"))
+    assert "FAILED: parts are missing" in call("unpack", code=1)[0]
 
 
 # --- what is stored

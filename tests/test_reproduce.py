@@ -13,6 +13,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -164,6 +165,42 @@ def test_a_result_names_no_folder_of_this_machine(finished, corpus):
     config = tomllib.loads(json.loads(text)["config"])
     assert config["train"]["init_from"] == "offline"
     assert config["data"]["folder"] in {path.name for path in corpus.rglob("*")} | {corpus.name}
+
+
+def test_a_worker_that_dies_is_replaced(toy, corpus, tmp_path, monkeypatch):
+    real, opened = experiment.open_workers, list[Any]()
+
+    def opening(jobs: int) -> Any:
+        opened.append(real(jobs))
+        return opened[-1]
+
+    def killed(self: Any, *parts: Any) -> Any:
+        if len(opened) == 1:  # as when the machine has no memory left
+            self.workers.submit(os._exit, 1).result()
+        return measure(self, *parts)
+
+    measure = Experiment._measure
+    monkeypatch.setattr(experiment, "open_workers", opening)
+    monkeypatch.setattr(Experiment, "_measure", killed)
+    lines: list[str] = []
+    chosen = options(tmp_path, corpus, jobs=1)
+    summary = reproduce(toy, toy.select(["offline"]), chosen, lines.append)
+    assert summary.done == ["offline"], lines
+    assert len(opened) == 2
+    assert any("a process that measures has died" in line for line in lines)
+
+
+def test_a_device_that_is_lost_loses_no_result(toy, corpus, tmp_path, monkeypatch):
+    def lost() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(experiment, "free_memory", lost)
+    lines: list[str] = []
+    summary = reproduce(toy, toy.select(), options(tmp_path, corpus, jobs=1), lines.append)
+    # trained, or nothing to train; the others are left
+    assert sorted(summary.done) == ["offline", "static"], lines
+    assert not summary.failed
+    assert sum("FAILED: the device is lost" in line for line in lines) == 1
 
 
 # --- plans

@@ -83,6 +83,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _follow(file: Path, only: list[str], experiment: Experiment) -> Iterator[PlannedRun]:
     """The first run that has not had its turn, of the plan as it is by then, until time is over."""
     seen: set[str] = set()
+    told = False
     while not experiment.training_is_over():
         try:
             plan = plans.load(file)
@@ -94,9 +95,13 @@ def _follow(file: Path, only: list[str], experiment: Experiment) -> Iterator[Pla
         experiment.plan = plan
         waiting = [run for run in runs if run.name not in seen]
         if not waiting:
+            if not told and all(future.done() for future in experiment.measuring):
+                told = True
+                experiment.say("every run has had its turn: waiting for more in the plan")
             time.sleep(0.5)
             continue
         seen.add(waiting[0].name)
+        told = False
         yield waiting[0]
 
 

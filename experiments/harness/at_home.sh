@@ -9,9 +9,9 @@
 #                                         one), so that a call can carry a part beside it; `at_home.sh whole` undoes it
 #   at_home.sh take EXPERIMENT FOLDER     what a call brought: results into the experiment's folder, pieces of
 #                                         models into .carry/models, compiled code into .carry/compiled
-# PART: most bytes of a part; 57 MiB, so that seven are left for the checkout.
+# PART: most bytes of a part; 52 MiB, so that twelve are left for the checkout.
 set -eu
-: "${PART:=57M}" "${PYTHON:=python3}"
+: "${PART:=52M}" "${PYTHON:=python3}"
 case ${1:?pack, site, slim, whole or take} in
     site)
         $PYTHON - "$2/site" << 'EOF'
@@ -46,7 +46,8 @@ EOF
     take)
         experiment=$2 brought=$3
         [ ! -e "$brought/$experiment.tar" ] || tar -C "experiments/$experiment" -xf "$brought/$experiment.tar"
-        mkdir -p .carry/models .carry/compiled
+        mkdir -p .carry/models .carry/compiled .carry/diverse
+        for text in "$brought"/*.txt.xz; do [ ! -e "$text" ] || cp "$text" .carry/diverse/; done
         for piece in "$brought"/*.tar.[0-9][0-9]; do [ ! -e "$piece" ] || cp "$piece" .carry/models/; done
         [ ! -e "$brought/compiled" ] || cp "$brought/compiled" ".carry/compiled/$experiment"
         git status --short "experiments/$experiment" | head

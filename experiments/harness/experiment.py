@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,8 @@ class Experiment:
         self.pool = StepPool(4)
         self.start = time.monotonic()
         self.told = False  # to stop, by a signal
+        self.lost = False  # the device, until another process is started
+        self.measuring: list[Future[None]] = []
         # each set of heads and each policy is one more version of the same compiled code
         torch._dynamo.config.recompile_limit = 64
 
@@ -73,7 +76,7 @@ class Experiment:
         return self.told or self._past(self.options.minutes)
 
     def training_is_over(self) -> bool:
-        return self.is_over() or self._past(self.options.train_minutes)
+        return self.lost or self.is_over() or self._past(self.options.train_minutes)
 
     def _past(self, minutes: float) -> bool:
         return bool(minutes) and time.monotonic() - self.start >= 60 * minutes
@@ -86,7 +89,7 @@ class Experiment:
         if self.options.compiled is not None:
             for file in sorted(self.options.compiled.glob("*")):
                 artifacts.load(file)
-        measuring: list[Future[None]] = []
+        measuring = self.measuring
         # few runs at a time: what ends a run would wait behind the shares of all others
         with ThreadPoolExecutor(3) as threads, open_workers(jobs) as self.workers:
             try:
@@ -130,9 +133,17 @@ class Experiment:
             self._fail(run, error)
             return None
         finally:
-            gc.collect()
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """An error here says that the device answers nothing any more: what is trained is
+        measured, on the CPU, and the rest is left."""
+        try:
+            free_memory()
+        except RuntimeError as error:
+            if not self.lost:
+                self.say(f"FAILED: the device is lost, start again once it has ended: {error}")
+            self.lost = True
 
     def _train(self, run: PlannedRun, corpus: Path) -> dict[str, Any] | None:
         """Train a run, or go on with it; None: its time was over."""
@@ -221,8 +232,18 @@ class Experiment:
 
     def _finish(self, run: PlannedRun, corpus: Path, facts: dict[str, Any]) -> None:
         """Choose a checkpoint, measure it, write the result."""
+        workers = self.workers
         try:
-            result = self._measure(run, corpus, facts)
+            try:
+                result = self._measure(run, corpus, facts)
+            except BrokenProcessPool:  # one was killed; the others end with it
+                if self.is_over():
+                    raise
+                self.say(f"{run.name}: a process that measures has died; once more, with others")
+                with self.lock:
+                    if self.workers is workers:
+                        self.workers = open_workers(self.options.jobs)
+                result = self._measure(run, corpus, facts)
         except (CancelledError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and not self.is_over():
                 self._fail(run, error)
@@ -393,3 +414,11 @@ class Experiment:
         self.say(f"{run.name}: FAILED: {error}")
         with self.lock:
             self.summary.failed.append(run.name)
+
+
+def free_memory() -> None:
+    """Of the device, what nobody holds any more."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()

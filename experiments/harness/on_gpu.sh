@@ -6,6 +6,7 @@
 #   on_gpu.sh start EXPERIMENT ...               the same beside other calls, in a process of its own
 #   on_gpu.sh wait EXPERIMENT [SECONDS [MODELS]] until then, or until it ends: what it said, and to $OUT what it
 #                                                has; and of these runs the models that are trained, see ship
+#   on_gpu.sh stop EXPERIMENT                    ends it, so that start goes on with changed code: after a failure
 # What a call cannot bring at once comes and goes in parts:
 #   on_gpu.sh keep FOLDER           copies the parts in a folder to $STORE
 #   on_gpu.sh unpack                unpacks all parts (NAME.tar.xz.01, NAME.tar.xz.02, ...) into $WORK, and tries
@@ -23,7 +24,8 @@ export PYTHONPATH=src:. PYTHONUNBUFFERED=1
 if [ -z "${WORK:-}" ]; then
     # in memory where there is enough of it: saving must not hold up the device
     free=$(df --output=avail -k /dev/shm 2> /dev/null | tail -1)
-    if [ "${free:-0}" -gt 50000000 ]; then WORK=/dev/shm/experiments; else WORK=work/experiments; fi
+    # and where it was in an earlier call: what lies there takes of it
+    if [ -d /dev/shm/experiments ] || [ "${free:-0}" -gt 50000000 ]; then WORK=/dev/shm/experiments; else WORK=work/experiments; fi
 fi
 : "${STORE:=$WORK/parts}"
 mkdir -p "$WORK" "$OUT"
@@ -37,6 +39,10 @@ unpack() {
 tarfile.open(fileobj=sys.stdin.buffer, mode='r|$kind').extractall(sys.argv[1], filter='data')" "$WORK" || return 1
         rm "$stem".[0-9]*
     done
+    if ls "$STORE"/*.[0-9]* 2> /dev/null || ! ls "$WORK"/data/*/pipeline.json > /dev/null 2>&1; then
+        echo "FAILED: parts are missing: is this another machine than that of the call before? All of them again"
+        return 1
+    fi
     du -s "$WORK"/data/* "$WORK"/runs/*/final 2> /dev/null || true
     add_packages
     check
@@ -52,6 +58,7 @@ for path in map(pathlib.Path, sys.argv[1:]):
         codec.encode_source("Is it there?"), codec.decode_target(codec.encode_target("It is.")[:-1])
         print(f"{path.parent.name}: text is read and written")
 EOF
+    [ -z "$(ls "$WORK"/data/*/pipeline.json 2> /dev/null)" ] || $PYTHON -m simultan.cli export --help > /dev/null # ship needs it
 }
 
 add_packages() { # of $WORK/site those that are missing here
@@ -81,7 +88,8 @@ ship() { # names, first piece
             split -b 13M -d -a 2 --numeric-suffixes=1 - "$WORK/ship/$name.tar."
     done
     number=0 brought=0 most=4
-    if [ -n "${COMPILED:-}" ]; then most=3; fi # a call brings 64 MiB, compiled code too
+    # a call brings 64 MiB and 8 files, compiled code and text too
+    if [ -n "${COMPILED:-}" ] || ls "$OUT"/*.txt.xz > /dev/null 2>&1; then most=3; fi
     for name in ${1//,/ }; do
         for piece in "$WORK/ship/$name.tar".[0-9][0-9]; do
             [ -e "$piece" ] || continue
@@ -96,9 +104,14 @@ ship() { # names, first piece
 }
 
 pack() { # what there is, for the way home
-    (cd "$work" && tar -chf .found.tar $(ls -d results predictions RUNS.md errors 2> /dev/null))
+    # not what came with the checkout: at home it may be newer by now
+    (cd "$work" && tar -chf .found.tar $(ls -d predictions RUNS.md errors 2> /dev/null) \
+        $(for file in results/*.json; do cmp -s "$file" ".given/$file" || ls "$file" 2> /dev/null; done))
     cp "$work/.found.tar" "$OUT/.found.tar" && mv "$OUT/.found.tar" "$OUT/$experiment.tar"
     cp "$work/log.txt" "$OUT/log.txt"
+    for text in "$WORK"/data/diverse/*.txt.xz; do # what teachers wrote
+        [ ! -e "$text" ] || [ -e "$text.brought" ] || { cp "$text" "$OUT" && touch "$text.brought"; }
+    done
     # 15 MiB: what a call brings back of one file
     if [ -n "${COMPILED:-}" ]; then find "$COMPILED" -name "$experiment" -size -15360k -exec cp {} "$OUT/compiled" \;; fi
 }
@@ -109,7 +122,11 @@ begin() { # names, minutes and so on: the harness, in the background
     for folder in data runs trained; do # what was unpacked
         [ -e "$work/$folder" ] || { mkdir -p "$WORK/$folder" && ln -s "$(realpath "$WORK/$folder")" "$work/$folder"; }
     done
-    cp -n experiments/"$experiment"/results/*.json "$work/results/" 2> /dev/null # has a result: is skipped
+    mkdir -p "$work/.given/results"
+    for file in experiments/"$experiment"/results/*.json; do # has a result: is skipped
+        [ ! -e "$file" ] || [ -e "$work/results/${file##*/}" ] || cp "$file" "$work/.given/results/"
+    done
+    cp -n "$work"/.given/results/*.json "$work/results/" 2> /dev/null
     cp -n experiments/"$experiment"/RUNS.md "$work/" 2> /dev/null
     $apart $PYTHON -X faulthandler -m experiments.harness "$experiment" --only "$names" --data "${DATA:-$WORK/data}" \
         --out "$work" --results "$work" --minutes "$minutes" --train-minutes "$train" --jobs "${JOBS:--1}" \
@@ -125,13 +142,22 @@ case ${1:?an experiment, or start, wait, keep, unpack or ship} in
     keep) mkdir -p "$STORE" && cp "${2:?a folder}"/* "$STORE" && ls -l "$STORE"; exit ;;
     unpack) unpack; exit ;;
     ship) ship "${2:?names}" "${3:-}"; exit ;;
-    start | wait) experiment=${2:?an experiment} ;;
+    start | wait | stop) experiment=${2:?an experiment} ;;
     *) experiment=$1 ;;
 esac
 work=$WORK/$experiment apart=
 mkdir -p "$work"
 touch "$work/log.txt"
 
+if [ "$1" = stop ]; then
+    runner=$(cat "$work/pid") last=$((SECONDS + 20))
+    kill "$runner" 2> /dev/null # a training saves a checkpoint first
+    while kill -0 "$runner" 2> /dev/null && [ $SECONDS -lt $last ]; do sleep 0.2; done
+    # all of its session: processes that measure would stay
+    pkill -9 -s "$runner" 2> /dev/null
+    echo "$experiment has ended"
+    exit
+fi
 if [ "$1" = start ]; then
     if kill -0 "$(cat "$work/pid" 2> /dev/null)" 2> /dev/null; then echo "$experiment is running already" && exit 1; fi
     apart=setsid begin "${@:3}"
@@ -140,10 +166,15 @@ if [ "$1" = start ]; then
 fi
 if [ "$1" = wait ]; then
     runner=$(cat "$work/pid") last=$((SECONDS + ${3:-500})) heard=$(cat "$work/heard" 2> /dev/null || echo 0)
-    while kill -0 "$runner" 2> /dev/null && [ $SECONDS -lt $last ]; do sleep 0.5; done
+    # not for nothing: a failure is told at once, and so is that there is no more to do
+    while kill -0 "$runner" 2> /dev/null && [ $SECONDS -lt $last ] &&
+        ! tail -c +$((heard + 1)) "$work/log.txt" | grep -qE 'FAILED|has had its turn'; do sleep 0.5; done
     tail -c +$((heard + 1)) "$work/log.txt" | said
     wc -c < "$work/log.txt" > "$work/heard"
-    kill -0 "$runner" 2> /dev/null && echo "$experiment is running" || echo "$experiment has ended"
+    kill -0 "$runner" 2> /dev/null && echo "$experiment is running" || {
+        tail -n 4 "$work/log.txt" | grep -qE '^(done|failed) ' || tail -n 20 "$work/log.txt" # it was killed, or died without a word
+        echo "$experiment has ended"
+    }
     pack
     if [ -n "${4:-}" ]; then ship "$4" ""; fi
     exit

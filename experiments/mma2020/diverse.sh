@@ -14,6 +14,7 @@ set -eu
 step=$1 released=$2 prepared=$3
 own=$prepared/diverse teachers="modern-offline-teacher1 modern-offline-teacher2" backward=modern-offline-backward
 mkdir -p "$own"
+trap 'code=$?; [ $code = 0 ] || echo "diverse.sh $step: FAILED"' EXIT # on_gpu.sh wait ends and tells it
 
 build() { # name, prepare's arguments: once as it is, once with BPE-dropout, side by side
     name=$prepared/$1 && shift
@@ -27,13 +28,18 @@ sets() { # source and target language
         --valid-target "$released/valid.$2.xz" --test-source "$released/test.$1.xz" --test-target "$released/test.$2.xz"
 }
 
+pack() { # NAME.txt: for the way home; without it the next session has to train the teachers again
+    $PYTHON -c 'import lzma, pathlib, sys; path = pathlib.Path(sys.argv[1]); new = path.with_name(path.name + ".partial")
+new.write_bytes(lzma.compress(path.read_bytes(), preset=4)); new.rename(path.with_name(path.name + ".xz"))' "$1"
+}
+
 translate() { # folder of a run
     name=$(basename "$1") side=en
     [ "$name" = $backward ] && side=vi
     for search in "--beam 4" ""; do # without beams if they fail
         # shellcheck disable=SC2086 # options are words
         $SIMULTAN distill "$1/final" --source "$released/train.$side.xz" --out "$own/$name.txt" \
-            --device "$DEVICE" --first "$LINES" $search && return
+            --device "$DEVICE" --first "$LINES" $search && { pack "$own/$name.txt" & return; }
         rm -f "$own/$name.txt"
     done
     return 1
@@ -46,7 +52,7 @@ follow() { # the harness' folder
             if [ $SECONDS -ge $last ]; then break; fi
             sleep 0.5
         done
-        translate "$1/runs/$name" || echo "diverse.sh: goes on without $name"
+        translate "$1/runs/$name" || echo "diverse.sh: FAILED: goes on without $name"
     done
 }
 
