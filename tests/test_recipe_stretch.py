@@ -360,12 +360,13 @@ def test_a_stage_goes_on_when_a_call_gives_it_more_time(
 ) -> None:
     monkeypatch.setattr(background, "TRIES", 1)
     monkeypatch.setattr(background, "GRACE", 0)
-    monkeypatch.setattr(background, "_script", lambda *_: ["sleep", 1.5])
-    stretch.note("until", str(stretch.elapsed + 0.4))
+    monkeypatch.setattr(background, "_script", lambda *_: ["sleep", 5])
+    stretch.note("until", str(stretch.elapsed + 4))
     worker = background.Worker(stretch)
     monkeypatch.setattr(worker, "look_around", lambda: stretch.set_left(600))
     background.train(worker, ["back"])
     assert "back: 0 after" in capfd.readouterr().out
+    monkeypatch.setattr(background, "_script", lambda *_: ["sleep", 600])
     monkeypatch.setattr(worker, "look_around", lambda: stretch.note("until", "0"))
     background.train(worker, ["back"])
     assert "back: -15 after" in capfd.readouterr().out
