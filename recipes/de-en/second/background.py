@@ -237,9 +237,8 @@ def work(stretch: Stretch) -> None:
     worker, path = Worker(stretch), stretch.work
     data, pairs, pieces = path / "data", path / "data" / "pairs", path / "pieces"
     cores = max(1, (os.cpu_count() or 1) - 4)
-    if (
-        stretch.noted("warm.done") is None
-    ):  # while parts come: errors show at once, code is compiled
+    if stretch.noted("warm.done") is None:
+        # while parts come: errors show at once, and code is compiled
         rehearse = ["timeout", REHEARSAL, *_script("rehearse")]
         worker.beside["warm"] = worker.open("warm", rehearse, cpu=False)
     if stretch.noted("swapped.done") is None:
