@@ -100,6 +100,7 @@ def _translated(parameter: inspect.Parameter, kind: Any) -> inspect.Parameter:
         settings["max"] = None if bound.high == math.inf else bound.high
     if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
         return parameter.replace(annotation=Annotated[plain, typer.Argument(**settings)])
-    if plain is bool and parameter.default is False and not names:
-        names = [f"--{parameter.name.replace('_', '-')}"]  # without a --no-...
+    if not names and (plain is not bool or parameter.default is False):
+        # bool: without a --no-...; others: some versions of typer take the metavar for the name
+        names = [f"--{parameter.name.replace('_', '-')}"]
     return parameter.replace(annotation=Annotated[plain, typer.Option(*names, **settings)])
