@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -96,3 +97,12 @@ def test_help() -> None:
         assert wanted in text
     for absent in ("hidden", "silent", "--no-flag", "Not asked for"):
         assert absent not in text
+
+
+def test_every_option_says_its_own_name() -> None:
+    """Or a version of typer takes the metavar for it: --DEVICE."""
+    for parameter in inspect.signature(expand(verb)).parameters.values():
+        (option,) = parameter.annotation.__metadata__
+        if isinstance(option, typer.models.OptionInfo) and parameter.default is not True:
+            assert option.default.startswith("--")
+            assert option.default == option.default.lower()
