@@ -150,6 +150,7 @@ class TrainConfig:
     """The optimiser, the schedule and what is kept."""
 
     updates: Count = 10_000  # steps of the optimiser
+    optimizer: Literal["adam", "muon"] = "adam"  # muon: for matrices of layers, adam for the rest
     lr: Amount = 5e-4  # the highest learning rate
     warmup: CountOrNone = 4_000  # updates until the highest rate; then it falls with the root
     warmup_init_lr: Amount = 1e-7  # the rate of the first update
@@ -209,6 +210,12 @@ class Config(Sections):
             raise ConfigError("policy.k = []: wait-k needs at least one value")
         if model.word_dropout and model.architecture == "recurrent":
             raise ConfigError("model.word_dropout is there for the transformer only")
+        if self.train.optimizer == "muon" and model.architecture == "recurrent":
+            raise ConfigError('train.optimizer = "muon" is there for the transformer only')
+        if self.train.optimizer == "muon" and self.train.parallel == "fsdp":
+            raise ConfigError(
+                'train.optimizer = "muon" needs whole matrices: train.parallel = "ddp"'
+            )
         if model.encoder == "bidirectional":
             self._check_bidirectional()
         elif model.source_prefix or model.target_prefix:

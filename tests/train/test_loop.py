@@ -444,6 +444,21 @@ def test_it_stops_when_it_is_told_to(tmp_path, unbroken):
     assert_same(tmp_path / "run" / "final", unbroken / "final")
 
 
+def test_muon_stops_resumes_and_keeps_its_step(tmp_path):
+    config, pool = with_train(optimizer="muon", clip=1.0), step.StepPool()
+    fit(config, tmp_path / "whole", pool=pool)
+    times = iter([False, False, True])
+    assert not fit(config, tmp_path / "run", stop=lambda: next(times)).finished
+    assert fit(config, tmp_path / "run").finished
+    fit(config, tmp_path / "kept", pool=pool)
+    for name in ("run", "kept"):
+        assert_same(tmp_path / name / "final", tmp_path / "whole" / "final")
+    fit(with_train(clip=1.0), tmp_path / "adam")
+    name = "encoder.0.ffn.inner.weight"
+    one, other = (weights(tmp_path / run / "final")[name] for run in ("whole", "adam"))
+    assert not torch.equal(one, other)
+
+
 def test_heads_start_as_the_offline_model_attends_with_a_bias_of_their_own(tmp_path, corpus):
     offline = replace(with_train(updates=2), policy=PolicyConfig("offline"))
     fit(offline, tmp_path / "offline")

@@ -127,3 +127,78 @@ def test_loading_brings_the_moments_and_nothing_else():
     for parameter in model.parameters():
         for name, value in saved.state[parameter].items():
             assert torch.equal(fresh.state[parameter][name], value)
+
+
+def layers(config: TrainConfig, spoiled: int = -1, steps: int = 3) -> nn.Module:
+    torch.manual_seed(1)
+    model = nn.ModuleDict({"layers": nn.ModuleList([nn.Linear(4, 3), nn.Linear(3, 6)])})
+    optimizer = optim.build(model, config)
+    for update in range(steps):
+        torch.manual_seed(update)
+        x = torch.randn(5, 4)
+        for layer in model["layers"]:
+            x = layer(x)
+        loss = x.square().sum() * (float("nan") if update == spoiled else 1.0)
+        loss.backward()
+        optim.set_rate(optimizer, 0.01)
+        optim.step(optimizer, skip=~optim.gradient_norm(optimizer).isfinite())
+    return model
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_updates_of_matrices_are_muons(decay):
+    """PyTorch's own version for matrices, Adam for the rest."""
+    found = layers(TrainConfig(optimizer="muon", betas=(0.9, 0.98), weight_decay=decay))
+    torch.manual_seed(1)
+    model = nn.ModuleList([nn.Linear(4, 3), nn.Linear(3, 6)])
+    muon = torch.optim.Muon(
+        [layer.weight for layer in model],
+        **{"lr": 0.01, "weight_decay": decay, "adjust_lr_fn": "match_rms_adamw"},
+    )
+    adam = torch.optim.Adam([layer.bias for layer in model], lr=0.01, betas=(0.9, 0.98))
+    for update in range(3):
+        torch.manual_seed(update)
+        x = torch.randn(5, 4)
+        for layer in model:
+            x = layer(x)
+        for optimizer in (muon, adam):
+            optimizer.zero_grad()
+        x.square().sum().backward()
+        muon.step()
+        adam.step()
+    for one, other in zip(found["layers"], model, strict=True):
+        # theirs rounds to bfloat16
+        torch.testing.assert_close(one.weight, other.weight, atol=3e-4, rtol=0)
+        torch.testing.assert_close(one.bias, other.bias, atol=1e-4, rtol=0)
+
+
+def test_a_non_finite_gradient_reaches_no_matrix():
+    config = TrainConfig(optimizer="muon", weight_decay=0.1)
+    clean, spoiled = layers(config, steps=2), layers(config, spoiled=2)
+    for one, other in zip(clean.parameters(), spoiled.parameters(), strict=True):
+        assert torch.equal(one, other)
+    further, other = layers(config, spoiled=1), layers(config, spoiled=1, steps=2)
+    assert not torch.equal(further["layers"][0].weight, other["layers"][0].weight)
+
+
+def test_directions_weigh_alike():
+    torch.manual_seed(1)
+    for shape in ((2, 5, 9), (2, 9, 5)):
+        values = torch.linalg.svdvals(optim.orthogonalise(torch.randn(shape).double()))
+        assert float(values.min()) > 0.6
+        assert float(values.max()) < 1.25
+
+
+def test_queries_keys_and_values_are_three_matrices():
+    model = nn.ModuleList([nn.ModuleDict({"qkv": nn.Linear(2, 6)})])
+    optimizer = optim.build(model, TrainConfig(optimizer="muon"))
+    optim.set_rate(optimizer, 1.0)
+    weight = model[0]["qkv"].weight
+    before = weight.detach().clone()
+    weight.grad = torch.diag(torch.tensor([1.0, 2.0])).repeat(3, 1) * torch.ones(6, 1)
+    model[0]["qkv"].bias.grad = torch.zeros(6)
+    optim.step(optimizer, skip=torch.tensor(False))
+    for part in (before - weight.detach()).chunk(3):  # each as large as one alone
+        sizes = torch.linalg.svdvals(part) / (0.2 * 2**0.5)
+        assert float(sizes.min()) > 0.6
+        assert float(sizes.max()) < 1.25

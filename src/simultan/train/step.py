@@ -188,7 +188,16 @@ class StepPool:
 def _kind(model: TranslationModel, config: Config, world: World) -> Any:
     """All that code and recorded updates depend on."""
     loss = replace(config.loss, lambda_avg=0.0, lambda_var=0.0, ramp=0)
-    names = ("betas", "weight_decay", "clip", "accumulate", "precision", "compile", "select_lr")
+    names = (
+        "optimizer",
+        "betas",
+        "weight_decay",
+        "clip",
+        "accumulate",
+        "precision",
+        "compile",
+        "select_lr",
+    )
     train = tuple(getattr(config.train, name) for name in names)
     shapes = tuple(parameter.shape for parameter in model.parameters())
     return config.model, config.policy, loss, train, shapes, str(world.device)
