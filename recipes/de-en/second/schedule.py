@@ -12,7 +12,7 @@ from typing import IO
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-TABLE = {"back": 310, "translate": 110, "pairs": 110, "offline": 600, "mma-il": 370}
+TABLE = {"back": 230, "translate": 110, "pairs": 100, "offline": 720, "mma-il": 390}
 LAST = "wait-k"  # has what is left
 STUDENTS = ("pairs", "offline", "mma-il", LAST)
 ROOMY = 16e9  # bytes; about ten are taken
