@@ -22,6 +22,12 @@ from simultan.data.vocabulary import SPECIAL, UNK, Vocabulary
 from simultan.model import build
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "de-en"
+TERMS = {  # of these texts
+    "europarl": "European Parliament",
+    "tatoeba": "CC BY 2.0",
+    "libreoffice": "MPL-2.0",
+    "wikipedia.back": "CC BY-SA, Wikipedia contributors; its German",
+}
 SETS = ["newstest2013", "newstest2015", "europarl", "tatoeba", "covost2"]
 WORDS = Vocabulary([*SPECIAL, *"abcdefghABCDEFGH", "a.", "H,"])
 
@@ -76,12 +82,12 @@ def place(tmp_path_factory: pytest.TempPathFactory, scripts: tuple[ModuleType, M
              "--tests", str(folder / "tests"), "--every", "3", "--ks", "1,3,9",
              "--training", str(folder / "run")]
         )  # fmt: skip
-    for name in ("europarl", "tatoeba", "libreoffice", "debian"):
+    for name in TERMS:
         (folder / f"{name}.de").write_text("Eins, zwei.\nDrei.\n" * 9)
         (folder / f"{name}.en").write_text("One, two.\nThree.\n" * 9)
-    texts = ("europarl", "tatoeba", "libreoffice", "debian")
-    pairs = [TextPair(folder / f"{n}.de", folder / f"{n}.en", 0.5 + i) for i, n in enumerate(texts)]
+    pairs = [TextPair(folder / f"{n}.de", folder / f"{n}.en", 0.5 + i) for i, n in enumerate(TERMS)]
     prepare(folder / "data", pairs, vocabulary=300, join=0.5, asr=0.5)
+    (folder / "data" / "names.json").write_text(json.dumps(list(TERMS)))
     return folder
 
 
@@ -91,7 +97,7 @@ def test_the_card(place: Path, scripts: tuple[ModuleType, ModuleType]) -> None:
     )
     scripts[1].main(
         [str(place / "measured"), "--model", str(place / "de-en"),
-         "--prepared", str(place / "data" / "prepared.json"),
+         "--prepared", str(place / "data"),
          "--failures", str(place / "failures.json")]
     )  # fmt: skip
     text = (place / "de-en" / "MODEL_CARD.md").read_text()
@@ -107,11 +113,31 @@ def test_the_card(place: Path, scripts: tuple[ModuleType, ModuleType]) -> None:
     assert "k = 1:" in text
     assert "stored as int8" in text
     assert "| BLEU float32 | BLEU int8 |" in text
-    assert "| europarl | " in text
+    sources = json.loads((place / "data" / "prepared.json").read_text())["sources"]
+    for source, (name, terms) in zip(sources, TERMS.items(), strict=True):
+        assert f"| {name} | {source['pairs']} | {source['weight']:g} | {terms}" in text
     assert "| 3 | 2 | 200 | " in text  # updates, epochs, the median speed
     said = " ".join(simultan.load(place / "de-en").translate(["a b c"])[0].words)
     assert f"- *a b c*\n  **{said}**\n  Meant: one two It is random." in text
     assert "(not measured)" not in text
+
+
+def test_a_rule_over_the_offline_model(
+    place: Path, tmp_path: Path, scripts: tuple[ModuleType, ModuleType]
+) -> None:
+    measure, card = scripts
+    measure.main(
+        [str(place / "offline"), "--system", "wait-k", "--out", str(tmp_path),
+         "--tests", str(place / "tests"), "--agents", "wait-k:1", "wait-k:3"]
+    )  # fmt: skip
+    lines = [json.loads(line) for line in (tmp_path / "wait-k.float32.jsonl").open()]
+    assert [(line["set"], line["agent"]) for line in lines] == [
+        *[("newstest2015", "wait-k:1"), ("newstest2015", "wait-k:3")],
+        *[("europarl", "wait-k:1"), ("europarl", "wait-k:3")],
+    ]
+    text = card.tradeoff(card.Measured(tmp_path), "europarl", "int8")
+    shown = ", ".join(f"{r['agent']}: {r['al']:.2f} / {r['bleu']:.2f}" for r in lines[2:])
+    assert f"wait-k as a rule over the offline model, AL / BLEU: {shown}." in text
 
 
 def test_lag_between_points(scripts: tuple[ModuleType, ModuleType]) -> None:

@@ -64,7 +64,7 @@ BESIDE_BOXED = [
     for title in ("test-time wait-k", "static reading", "its own heads", "the reinforced agent")
     for key in KEYS[:2]
 ]
-MEASURED = HERE.parents[1] / "recipes/de-en/measured/wait-k.int8.jsonl"
+MEASURED = HERE.parents[1] / "recipes/de-en/measured/first/wait-k.int8.jsonl"
 STREAMED = ("bleu", "al", "laal", "dal", "atd", "length_ratio")
 SAME = "a threshold, the same weights"
 VERBS = [  # what is compared, groups of one, of the other

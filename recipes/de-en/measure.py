@@ -33,9 +33,9 @@ from simultan.streaming.lags import Lags
 
 SELECTION = "newstest2013"
 COMPARED = ["newstest2015", "europarl"]  # where wait-k stands beside
-SETS = [*COMPARED, "tatoeba", "covost2"]
-LAGS = (3.0, 5.0, 8.0)
-GRID = (-9.0, -6.0, -3.0, 0.0, 3.0, 6.0, 9.0, 12.0, 16.0, 20.0)  # of energies, to choose from
+SETS = [*COMPARED, "tatoeba", "covost2", SELECTION]
+LAGS = (3.0, 3.5, 4.8, 7.0)
+GRID = (-9.0, -6.0, -3.0, 0.0, 3.0, 6.0, 9.0, 12.0)  # of energies, to choose from
 KS = (1, 2, 3, 4, 5, 7, 9, 11, 13, 15, 18)  # in pieces
 SPOKEN = "newstest2015"  # the set that is read without case and punctuation, too
 
@@ -140,20 +140,28 @@ class Measurer:
         return [float(threshold) for threshold in chosen]
 
     def all(
-        self, sets: list[str], every: int, ks: tuple[int, ...], thresholds: list[float]
+        self,
+        sets: list[str],
+        every: int,
+        ks: tuple[int, ...],
+        thresholds: list[float],
+        agents: list[str],
     ) -> None:
         policy = self.translator.model.policy
         settings: list[dict[str, Any]] = [{}]
         if policy.learned:
             chosen = thresholds or self.thresholds(every)
             settings = [{"threshold": threshold} for threshold in chosen]
+        elif agents:
+            settings = [{"agent": agent} for agent in agents]
         elif policy.name == "wait-k":
             settings = [{"k": k} for k in ks]
+        if self.system == "wait-k":
             sets = [name for name in sets if name in COMPARED]
         tasks = []
         for name in sets:
             tasks += [{"name": name, **setting} for setting in settings]
-            if name == SPOKEN and policy.name != "wait-k":
+            if name == SPOKEN and self.system != "wait-k":
                 tasks += [{"name": name, "spoken": True, **setting} for setting in settings]
         self.runs(tasks)
 
@@ -195,6 +203,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--every", type=int, default=5, help="selection: every n-th sentence")
     parser.add_argument("--thresholds", default="", help="these, instead of the chosen ones")
     parser.add_argument("--ks", default=",".join(map(str, KS)))
+    parser.add_argument("--agents", nargs="*", default=[], help="over an offline model: wait-k:3")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--jobs", type=int, default=1, help="processes, each with its own model")
@@ -215,7 +224,7 @@ def main(arguments: list[str] | None = None) -> None:
         ks = tuple(int(k) for k in options.ks.split(","))
         sets = [name for name in options.sets.split(",") if name]
         thresholds = [float(t) for t in options.thresholds.split(",") if t]
-        measurer.all(sets, options.every, ks, thresholds)
+        measurer.all(sets, options.every, ks, thresholds, options.agents)
 
 
 if __name__ == "__main__":

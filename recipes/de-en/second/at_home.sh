@@ -4,12 +4,11 @@
 #   recipes/de-en/second/at_home.sh take FOLDER   what came back, of all calls: models/de-en-new
 # START: a model of the second edition whose weights the students start from, which fills carry/4.
 # PAIRS: options of `prepare.py pairs`. PIECE: MiB of the first piece of pairs. WORKERS: "--workers 1".
-# SMALL= (nothing): 6 MiB more to carry, packed in minutes; then PIECE=61.
 set -eu
 cd "$(dirname "$0")/../../.."
 export PYTHONPATH=src
-: "${PYTHON:=python3}" "${WORK:=work/de-en}" "${CARRY:=runs/de-en2/carry}" "${PAIRS:=}" "${WORKERS:=}" "${PIECE:=59}"
-: "${SMALL=--small}" "${START:=}" "${TEXTS:=recipes/de-en/second/texts.toml}" "${BACK:=runs/de-en2/back}" "${MODEL:=models/de-en-new}"
+: "${PYTHON:=python3}" "${WORK:=work/de-en}" "${CARRY:=runs/de-en2/carry}" "${PAIRS:=}" "${WORKERS:=}" "${PIECE:=61}"
+: "${START:=}" "${TEXTS:=recipes/de-en/second/texts.toml}" "${BACK:=runs/de-en2/back}" "${MODEL:=models/de-en-new}"
 second=recipes/de-en/second
 
 pack() { # the corpora's folder
@@ -29,7 +28,7 @@ for path in [*sources.evaluation(), *(text for text, _ in sources.mono("en").val
 EOF
         mkdir -p "$WORK/texts/$(dirname "$path")" && cp "$1/$path" "$WORK/texts/$path"
     done
-    $PYTHON $second/carry.py pack "$CARRY/2/pairs" "$WORK/slim/pairs" --piece "$PIECE" $SMALL $WORKERS
+    $PYTHON $second/carry.py pack "$CARRY/2/pairs" "$WORK/slim/pairs" --piece "$PIECE" $WORKERS
     mv "$CARRY/2/pairs.tar.xz.00" "$CARRY/1"
     find "$CARRY/2" -name 'pairs.tar.xz.*' ! -name '*.01' -exec mv {} "$CARRY/3" \;
     $PYTHON $second/carry.py pack "$CARRY/3/texts" "$WORK"/texts/* --piece 61 $WORKERS

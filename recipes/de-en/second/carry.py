@@ -1,11 +1,10 @@
 """Files in small pieces, for a machine that takes and gives only so much at a time.
 
-    python recipes/de-en/second/carry.py pack OUT/NAME PATH ... --piece 15 [--small]
+    python recipes/de-en/second/carry.py pack OUT/NAME PATH ... --piece 15
     python recipes/de-en/second/carry.py unpack OUT/NAME --into FOLDER
 
 pack writes OUT/NAME.tar.xz.00, .01, ...: `cat` of them is a tar in xz, which any tool reads. It
-is compressed by all cores, each a part of its own. --small: for shards, which become 5% smaller
-in ten times the time.
+is compressed by all cores, each a part of its own.
 """
 
 from __future__ import annotations
@@ -18,14 +17,11 @@ import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 MIB = 2**20
-CHUNK, LARGE = 16 * MIB, 64 * MIB  # bytes that one core compresses at a time; with --small
-# tokens are numbers of two bytes
-SMALL = {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lp": 1, "pb": 1}
+CHUNK = 16 * MIB  # bytes that one core compresses at a time
 MAGIC = b"\xfd7zXZ\0"  # how a stream of xz begins
 
 
@@ -63,7 +59,6 @@ def pack(
     paths: Sequence[Path],
     piece: int = 15 * MIB,
     workers: int | None = None,
-    small: bool = False,
 ) -> list[Path]:
     """Write the pieces; returns them in order."""
     name.parent.mkdir(parents=True, exist_ok=True)
@@ -75,8 +70,7 @@ def pack(
         pieces[-1].write_bytes(data)
 
     with ProcessPoolExecutor(workers or os.cpu_count()) as pool:
-        chunks = _chunks(paths, LARGE if small else CHUNK)
-        for compressed in pool.map(partial(_compress, small), chunks):
+        for compressed in pool.map(lzma.compress, _chunks(paths, CHUNK)):
             rest += compressed  # xz allows one stream after the other
             while len(rest) >= piece:
                 write(rest[:piece])
@@ -84,10 +78,6 @@ def pack(
     if rest:
         write(rest)
     return pieces
-
-
-def _compress(small: bool, data: bytes) -> bytes:
-    return lzma.compress(data, filters=[SMALL]) if small else lzma.compress(data)
 
 
 def unpack(name: Path, into: Path, workers: int | None = None) -> list[str]:
@@ -120,13 +110,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("name", type=Path)
     parser.add_argument("paths", type=Path, nargs="*")
     parser.add_argument("--piece", type=float, default=15, help="MiB")
-    parser.add_argument("--small", action="store_true")
     parser.add_argument("--workers", type=int)
     parser.add_argument("--into", type=Path, default=Path())
     options = parser.parse_args(arguments)
     if options.what == "pack":
-        more = {"workers": options.workers, "small": options.small}
-        for path in pack(options.name, options.paths, int(options.piece * MIB), **more):
+        for path in pack(options.name, options.paths, int(options.piece * MIB), options.workers):
             print(f"{path} {path.stat().st_size / MIB:.1f} MiB")
     else:
         print(*unpack(options.name, options.into), sep="\n")
