@@ -55,6 +55,15 @@ def taken(text: str, *, closed: bool = True, at_once: bool = False) -> list[tupl
     return found
 
 
+@pytest.mark.parametrize("mark", [".", ",", ":"])
+def test_a_word_with_a_mark_is_no_business_of_the_network(mark: str) -> None:
+    """ "S." is an initial, as "15." is a day."""
+    finder = EndFinder(Said(), lambda word: [WORDS.index(word[0])], "de")
+    queue = deque(["a", f"S{mark}", "B"])
+    assert finder.take(queue, False) == Taken("a")
+    assert finder.take(queue, False) == Taken(f"S{mark}")
+
+
 def test_a_word_after_which_nothing_ends_is_read_at_once() -> None:
     assert taken("aa", closed=False) == [("a", False, 0), ("a", False, 0)]
 

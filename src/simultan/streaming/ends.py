@@ -28,6 +28,7 @@ LOOK = 2  # words that may be awaited
 HOLD = 0.1  # likelier than this: an end is possible
 SURE = 0.9  # likelier than this: there is one
 CUT = 0.5  # the same once nothing more is awaited
+MARKS = (".", ",", ";", ":")  # whoever writes these writes ends, too
 
 
 class EndNetwork(nn.Module):
@@ -90,7 +91,7 @@ class Pending:
 
     word: str
     chance: float  # that a sentence ends with it
-    written: bool = False  # it does
+    settled: bool = False  # its own marks say so: the network is not asked
     later: int = 0  # words heard since
 
 
@@ -128,11 +129,13 @@ class EndFinder:
         for pending in self.pending:
             pending.later += 1
         written = ends_sentence(word, self.language)
-        self.pending.append(Pending(word, float(written), written))
+        # "15." and "Dr." end nothing, though a full stop makes an end look likely
+        settled = written or word[-1:] in MARKS
+        self.pending.append(Pending(word, float(written), settled))
         tokens = self.encode(word)
         if tokens:
             odds, self.state = self.network(torch.tensor([tokens]), self.state)
             chances = odds[0, -1].sigmoid().tolist()
             for pending in self.pending:
-                if not pending.written:
+                if not pending.settled:
                     pending.chance = chances[pending.later]
