@@ -28,9 +28,8 @@ async def speak(text: str, pace: float) -> AsyncIterator[str]:
 
 
 async def publish(address: str, text: str, pace: float, wait: bool) -> None:
-    socket = address.replace("http", "ws", 1).rstrip("/") + "/ws"
     token = os.environ.get("SIMULTAN_TOKEN")
-    stream = Stream(socket, token=token, channel=secrets.token_urlsafe(16))
+    stream = Stream(address, token=token, channel=secrets.token_urlsafe(16))
     async with stream:
         key = f"#token={stream.follow}" if stream.follow else ""
         print(f"{address.rstrip('/')}/overlay?channel={stream.channel}{key}", flush=True)

@@ -227,11 +227,27 @@ def test_whoever_types_sees_the_translation_before_the_next_line(start: Start) -
 
 def test_the_address_of_the_page_will_do(start: Start) -> None:
     server = start()
-    for url in (server.http, server.http + "/", f"127.0.0.1:{server.port}"):
+    place = f"127.0.0.1:{server.port}"
+    for url in (server.http, server.http + "/", place, f"HTTP://{place}", f"{place}?x=ws://y#z"):
         said = list(client.iterate(url, ["ab"]))
         assert [m.words for m in said if isinstance(m, client.End)] == [1]
-    assert websocket("https://example.org/de") == "wss://example.org/de"
-    assert websocket("ws://example.org/ws") == "ws://example.org/ws"
+
+
+@pytest.mark.parametrize(
+    ("url", "wanted"),
+    [
+        ("https://example.org/de", "wss://example.org/de/ws"),
+        ("HTTPS://example.org/de/", "wss://example.org/de/ws"),
+        ("http://[::1]:8000/ws", "ws://[::1]:8000/ws"),
+        ("http://example.org/de/?key=a/b", "ws://example.org/de/ws?key=a/b"),
+        ("example.org:8000/de?from=http://a", "ws://example.org:8000/de/ws?from=http://a"),
+        ("http://example.org/#token=a", "ws://example.org/ws"),  # a browser keeps it to itself, too
+        ("WSS://example.org", "wss://example.org/ws"),
+        ("wss://example.org/stream/?key=a", "wss://example.org/stream/?key=a"),
+    ],
+)
+def test_where_the_websocket_of_a_page_is(url: str, wanted: str) -> None:
+    assert websocket(url) == wanted
 
 
 def test_nobody_listens() -> None:

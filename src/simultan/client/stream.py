@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
@@ -326,11 +328,18 @@ class Stream:
 
 
 def websocket(url: str) -> str:
-    """Where streams go, if this is the address of a server: that of its page, or of its host."""
-    scheme, _, place = url.rpartition("://")
-    scheme = {"": "ws", "http": "ws", "https": "wss"}.get(scheme, scheme)
-    host, _, path = place.partition("/")
-    return f"{scheme}://{host}/{path or 'ws'}"
+    """Where streams go, if this is the address of a server: that of its page, or of its host.
+
+    A page may lie below a path. An address that says ws:// and has a path is taken as it stands.
+    """
+    parts = urlsplit(url if re.match(r"\w+://", url) else f"http://{url}")
+    scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
+    path = parts.path.rstrip("/")
+    if scheme == parts.scheme and path:
+        path = parts.path
+    elif not path.endswith("/ws"):
+        path += "/ws"
+    return urlunsplit((scheme, parts.netloc, path, parts.query, ""))
 
 
 def _parse(frame: str | bytes) -> ServerMessage | None:
