@@ -8,14 +8,19 @@ import json
 import re
 import socket
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from running_servers import PATIENCE, Client, Running, expected, text_of
+import running_servers
+from running_servers import CODEC, MODEL, PATIENCE, Client, Running, expected, text_of
 from websockets.asyncio.server import ServerConnection, serve
 
 from simultan import client
 from simultan.client.stream import websocket
+from simultan.config import Config
+from simultan.data.text import Pipeline
+from simultan.streaming.translator import Translator
 
 Start = Callable[..., Running]
 STARTED = {
@@ -262,6 +267,24 @@ def test_nobody_listens() -> None:
 def test_what_is_no_address_is_named(url: str) -> None:
     with pytest.raises(client.ServerError, match=re.escape(f"{url}") + ".*: no simultan server"):
         list(client.iterate(url, ["ab"]))
+
+
+@pytest.mark.parametrize(("languages", "count"), [(("zh", ""), 4), (("", "zh"), 1), (("", ""), 1)])
+def test_the_client_counts_words_as_the_server_if_a_language_is_unknown(
+    start: Start, monkeypatch: pytest.MonkeyPatch, languages: tuple[str, str], count: int
+) -> None:
+    codec = replace(CODEC, pipeline=Pipeline("bpe", *languages))
+    monkeypatch.setattr(running_servers, "TRANSLATOR", Translator(MODEL, Config(), codec))
+    server = start()
+
+    async def speak() -> tuple[int, list[int]]:
+        async with client.Stream(server.url) as stream:
+            await stream.send("日月山水")
+            await stream.finish()
+            ends = [message.words async for message in stream if isinstance(message, client.End)]
+            return stream.words, ends
+
+    assert asyncio.run(speak()) == (count, [count])
 
 
 def test_the_client_waits_for_room_in_characters(start: Start) -> None:

@@ -51,7 +51,8 @@ class Live:
         self.settings, self.metrics, self.access = settings, Metrics(), Access(settings)
         pipeline = translator.codec.pipeline
         languages = (pipeline.source_language, pipeline.target_language)
-        self.pair = "-".join(languages) if all(languages) else ""
+        # clients count words by the source, so it is told even if the target is unknown: "zh-"
+        self.pair = "-".join(languages) if any(languages) else ""
         assert isinstance(settings.decoding, Decoding)
         self.default = settings.decoding
         model = self.model = translator.session(self.default, rows=settings.rows)

@@ -13,12 +13,12 @@ function languageName(code) {
   }
 }
 
-/** The two tags of a pair such as "de-en", empty if it says nothing. */
+/** The two tags of a pair such as "de-en"; one that the model does not know is empty. */
 export function showLanguages(pair) {
   const [from = "", to = ""] = pair.split("-");
   const known = Boolean(from && to);
   const names = known ? [languageName(from), languageName(to)] : [text("source"), text("target")];
-  $("pair").textContent = known ? text("pair", { from: names[0], to: names[1] }) : pair;
+  $("pair").textContent = known ? text("pair", { from: names[0], to: names[1] }) : "";
   [$("source-title").textContent, $("target-title").textContent] = names;
   return [from, to];
 }
