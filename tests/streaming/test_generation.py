@@ -258,6 +258,35 @@ def test_ties_of_one_row_do_not_change_the_draws_of_others() -> None:
     assert len(alone.unique()) > 250
 
 
+def test_rounding_draws_no_token_outside_the_top_k(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU sums up parts of a single row side by side, so that a sum may rise by its last bit
+    where a part begins with a token that has no chance. Here the draw falls just there."""
+
+    def cumsum(chances: torch.Tensor, dim: int) -> torch.Tensor:
+        sums, before = [], torch.zeros(len(chances))
+        for part in chances.split(4, dim):
+            at = before
+            for column in part.unbind(dim):
+                at = at + column
+                sums.append(at)
+            before = before + part.sum(dim)  # not always `at`
+        return torch.stack(sums, dim)
+
+    logits = 3 * torch.randn(2_000, 64, generator=torch.Generator().manual_seed(1))
+    logits[-1] = 0  # with equals, as on a GPU, a row keeps all of its columns
+    allowed = logits >= logits.topk(12).values[:, -1:]
+    chances = (logits - logits.amax(1, keepdim=True)).exp().where(allowed, torch.tensor(0.0))
+    sums = cumsum(chances, 1)
+    rises = (sums.diff(dim=1) > 0) & ~allowed[:, 1:]
+    assert rises.any(1).sum() > 50
+    place = sums.gather(1, rises.int().argmax(1, keepdim=True)) / sums[:, -1:]
+    monkeypatch.setattr(torch.Tensor, "cumsum", cumsum)
+    monkeypatch.setattr("simultan.streaming.search._uniform", lambda *_: place[:, 0])
+    nothing = torch.zeros(len(logits), dtype=torch.long)
+    drawn = draw(logits, Sampling(top_k=12), nothing, nothing)
+    assert allowed.gather(1, drawn[:, None]).all()
+
+
 def test_what_is_drawn_does_not_depend_on_ties(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU that takes the last of equal logits where another one takes the first."""
     model = lively("transformer", 1)

@@ -242,23 +242,26 @@ def draw(logits: Tensor, sampling: Sampling, numbers: Tensor, positions: Tensor)
     What is drawn depends on the seed, the number of the sentence and the position alone, not on
     the rows beside it: a run that was stopped continues as if it had not been.
     """
-    index: Tensor | None = None
+    index = fallback = None
     if sampling.top_k and sampling.top_k < logits.shape[1]:
         # topk may take any of equal logits, here others than there: all of them count
         best = logits.topk(sampling.top_k + 1)
         least, next_one = best.values[:, -2:-1], best.values[:, -1:]
         if logits.is_cuda or bool((least == next_one).any()):  # a recorded step cannot ask
             logits = logits.masked_fill(logits < least, -torch.inf)
+            fallback = best.indices[:, :1]
         else:  # the same in the same order, without what cannot be drawn
             index = best.indices[:, :-1].sort(-1).values
             logits = logits.gather(1, index)
         chances = ((logits - best.values[:, :1]) / sampling.temperature).exp()
     else:
         chances = torch.softmax(logits / sampling.temperature, -1)
-    chances = chances.cumsum(-1)
-    place = _uniform(sampling.seed, numbers, positions)[:, None] * chances[:, -1:]
-    column = torch.searchsorted(chances, place.to(chances.dtype), right=True)
+    sums = chances.cumsum(-1)
+    place = _uniform(sampling.seed, numbers, positions)[:, None] * sums[:, -1:]
+    column = torch.searchsorted(sums, place.to(sums.dtype), right=True)
     column = column.clamp(max=logits.shape[1] - 1)
+    if fallback is not None:  # sums of a GPU are rounded: they may rise where there is no chance
+        column = torch.where(chances.gather(1, column) > 0, column, fallback)
     return (column if index is None else index.gather(1, column))[:, 0]
 
 
