@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -17,19 +15,6 @@ from typing import Any
 from simultan.streaming.translator import Translator
 
 Opener = Callable[..., Any]  # a path and options of the browser's context -> a page
-
-
-@contextlib.contextmanager
-def held_port() -> Iterator[int]:
-    """A port at which servers can come and go, and which is given to nobody else meanwhile.
-
-    It is bound, so that no connection and no server that takes any port gets it, and nobody
-    listens, so that a server that names it can.
-    """
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind(("127.0.0.1", 0))
-        yield holder.getsockname()[1]
 
 
 class Process:

@@ -18,7 +18,8 @@ from driving import (
     words,
 )
 from playwright.sync_api import expect
-from running import Opener, Process, Running, held_port
+from ports import held_port
+from running import Opener, Process, Running
 
 import simultan
 from simultan.streaming.translator import Translator

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -162,19 +162,6 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < until, "it did not happen"
         time.sleep(0.005)
-
-
-@contextlib.contextmanager
-def held_port() -> Iterator[int]:
-    """A port at which servers can come and go, and which is given to nobody else meanwhile.
-
-    It is bound, so that no connection and no server that takes any port gets it, and nobody
-    listens, so that a server that names it can.
-    """
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind(("127.0.0.1", 0))
-        yield holder.getsockname()[1]
 
 
 def heed_interrupts() -> None:

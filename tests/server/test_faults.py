@@ -11,16 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from running_servers import (
-    PATIENCE,
-    Client,
-    Process,
-    Running,
-    expected,
-    held_port,
-    text_of,
-    wait_until,
-)
+from ports import held_port
+from running_servers import PATIENCE, Client, Process, Running, expected, text_of, wait_until
 from websockets.exceptions import ConnectionClosed
 
 from simultan import client

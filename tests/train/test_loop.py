@@ -7,15 +7,14 @@ import faulthandler
 import json
 import os
 import signal
-import socket
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from ports import held_port
 from torch import Tensor, multiprocessing
 
 from simultan import checkpoint
@@ -516,22 +515,13 @@ def two_processes(kind: str) -> Config:
     return with_train(quiet, updates=6, save_every=3, accumulate=2, parallel=kind)
 
 
-@contextlib.contextmanager
-def held_ports() -> Iterator[tuple[int, int]]:
-    """Bound, so that nobody else is given them; nobody listens, so that who names them can."""
-    with socket.socket() as one, socket.socket() as two:
-        for holder in (one, two):
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            holder.bind(("127.0.0.1", 0))
-        yield one.getsockname()[1], two.getsockname()[1]
-
-
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_two_processes_give_the_loss_and_weights_of_one(kind, tmp_path):
     config = two_processes(kind)
     fit(with_train(config, accumulate=4), tmp_path / "one")
-    with held_ports() as ports:
-        multiprocessing.spawn(run_rank, args=(kind, str(tmp_path / "two"), ports), nprocs=2)
+    with held_port() as first, held_port() as second:
+        given = kind, str(tmp_path / "two"), (first, second)
+        multiprocessing.spawn(run_rank, args=given, nprocs=2)
     for one, two in zip(metrics(tmp_path / "one"), metrics(tmp_path / "two"), strict=True):
         for name in ("loss", "nll", "latency_average", "latency_variance", "gradient_norm"):
             assert one[name] == pytest.approx(two[name], rel=1e-5)
