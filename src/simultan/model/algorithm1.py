@@ -159,6 +159,12 @@ def _resume(
     return torch.stack(hidden), torch.stack(asked)
 
 
+def _split(rows: list[int], state: State) -> tuple[list[int], list[int]]:
+    """Places of the rows that stop by a threshold, and of those that stay undecided."""
+    sure = [i for i, row in enumerate(rows) if state.spread[row] is None]
+    return sure, [i for i, row in enumerate(rows) if state.spread[row] is not None]
+
+
 def _find_both(
     layer: int,
     cross: MonotonicAttention,
@@ -170,8 +176,7 @@ def _find_both(
     state: State,
 ) -> None:
     """Some rows stop by a threshold, some by a mass."""
-    sure = [i for i, row in enumerate(rows) if state.spread[row] is None]
-    open_ = [i for i, row in enumerate(rows) if state.spread[row] is not None]
+    sure, open_ = _split(rows, state)
     if sure:
         some = [rows[i] for i in sure], [stopped[i] for i in sure]
         _find_stops(layer, cross, queries[sure], *some, limits, state)
@@ -189,11 +194,9 @@ def _read_both(
     state: State,
 ) -> Tensor:
     """What some rows find where they have stopped, and others where they may stop."""
-    sure = [i for i, row in enumerate(rows) if state.spread[row] is None]
+    sure, open_ = _split(rows, state)
     found = {
-        i: undecided.read(cross, queries[i : i + 1], state, layer, row, deciding)
-        for i, row in enumerate(rows)
-        if state.spread[row] is not None
+        i: undecided.read(cross, queries[i : i + 1], state, layer, rows[i], deciding) for i in open_
     }
     if sure:
         some = [rows[i] for i in sure]
