@@ -123,9 +123,20 @@ def test_lines_of_a_text_are_joined(capsys: pytest.CaptureFixture[str]) -> None:
         ("guten Tag\n\nwie geht es\n\nund Dank\n", 0),
         ("guten Tag\nwie geht es", 1),
         ("guten Tag\nwie geht es\n" * 4, 1),
+        ("guten Tag\nwie geht es\n\nUnd Dank.\n", 1),
         ("Guten Tag.\nWie geht es?\nUnd Dank\n", 0),
+        ("Der Mond,\nder heute\nso rot\nund schön\nist, geht auf.\n", 0),  # wrapped
     ):
         assert joined(text)[1] == said, text
+
+
+def test_many_lines_without_a_full_stop_are_told_of_while_they_come(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = display.join_lines(["Tag", "\n"] * 100)
+    for number in range(100):
+        assert next(lines) == "Tag"
+        assert ("are read as one text" in capsys.readouterr().err) == (number == 8)
 
 
 def test_advice_is_for_the_verb_that_is_called(
@@ -139,6 +150,7 @@ def test_advice_is_for_the_verb_that_is_called(
         command, input=b"a b\nc d\n", capture_output=True, timeout=300, env=ENVIRONMENT, check=True
     )
     assert done.stderr.decode().startswith(f"{display.JOINED}, and with --lines")
+    assert b"simultan:" not in done.stdout
 
 
 def test_the_end_of_a_line_ends_a_sentence(model: Path) -> None:

@@ -25,6 +25,7 @@ from simultan.streaming.session import End, Event, Read, Session, Write
 
 Item = TypeVar("Item")
 LINE = "\n"
+WRAPPED = 8  # lines without a full stop: more than one sentence, or a very long one
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")  # of layers
 NARROW = 60  # columns; with fewer there is no room for heads
 
@@ -67,21 +68,24 @@ def read_words(descriptor: int, pace: float = 0.0) -> Iterator[str]:
 def join_lines(words: Iterable[str], language: str = "", advice: str = "") -> Iterator[str]:
     """The words of wrapped text: only an empty line is still the end of a line, and of a sentence.
 
-    Two lines in which no sentence ends may have been meant as two sentences. So it is said, once,
-    that they were joined, with advice if there is any.
+    Two lines before an empty one, in which no sentence ends, may have been meant as two sentences;
+    so may many lines, while a wrapped sentence ends sooner. So it is said, once, that they were
+    joined, with advice if there is any.
     """
     joined, told = 0, False
     empty, ended = True, False  # the line so far; whether a sentence ends in it
-    for word in chain(words, [LINE]):
-        if word != LINE:
+    for word in chain(words, [LINE, ""]):  # at last: the text is over
+        if word not in (LINE, ""):
             empty, ended = False, ended or ends_sentence(word, language)
             yield word
             continue
-        joined = 0 if empty or ended else joined + 1
-        if joined == 2 and not told:
+        if not empty:
+            joined = 0 if ended else joined + 1
+        if joined >= (2 if empty else WRAPPED) and not told:
             told = True
             print(JOINED + advice, file=sys.stderr)
-        if empty:
+        if empty and word:
+            joined = 0
             yield LINE
         empty, ended = True, False
 
