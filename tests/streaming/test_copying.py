@@ -81,7 +81,9 @@ def test_alphabets() -> None:
     assert not Alphabet("abc").knows("d")
     alphabet = Alphabet([*(f"a{n}" for n in range(4000)), "a", "é", "и"])
     assert alphabet.knows("aé1")  # a name
-    assert not alphabet.knows("aéé")  # more foreign letters than others
+    assert alphabet.knows("aéaaéa")
+    assert not alphabet.knows("aéaaé")  # too many foreign letters, as in ñandú
+    assert not alphabet.knows("é")
     assert not alphabet.knows("aaи")  # another script
     assert not alphabet.knows("a٣")
 

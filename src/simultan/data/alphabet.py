@@ -31,8 +31,8 @@ class Alphabet:
                 letter in self.letters and _script(letter) in self.scripts
             ):
                 return False
-        usual = sum(letter in self.common or letter.isdecimal() for letter in word)
-        return 2 * usual > len(word)
+        foreign = sum(letter not in self.common and not letter.isdecimal() for letter in word)
+        return (3 if foreign > 1 else 2) * foreign <= len(word)  # "Dvořák", not "ñandú"
 
 
 @lru_cache(maxsize=65_536)
