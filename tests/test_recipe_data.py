@@ -163,6 +163,11 @@ def test_composed_pairs_copy_what_must_be_copied(
         assert re.findall(r"\S+@\S+", one) == re.findall(r"\S+@\S+", two)
         assert [c for c in one if ord(c) > 0x2100] == [c for c in two if ord(c) > 0x2100]
     assert "€" in german
+    hours = {"zwei": "one", "drei": "two", "acht": "seven", "neun": "eight"}
+    told = [(re.search(r"[Uu]m halb (\w+)", one), two) for one, two in pairs]
+    found = [(hours[half[1]], two) for half, two in told if half and half[1] in hours]
+    assert len(found) > 3
+    assert all(f"half past {hour}" in two for hour, two in found)
     countries = dict(scripts[0].read_names("territories"))
     assert countries["Belgien"] == "Belgium"
     assert "Welt" not in countries

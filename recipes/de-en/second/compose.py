@@ -58,6 +58,13 @@ PRICED = {
     "Das Buch": "The book", "Die Reparatur": "The repair", "Das Essen": "The meal",
 }  # fmt: skip
 STREETS = _words("Hauptstraße Lindenweg Bahnhofstraße Goetheallee Mühlgasse Ringstraße Hafenweg")
+HOURS = list(
+    zip(
+        _words("eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf"),
+        _words("one two three four five six seven eight nine ten eleven twelve"),
+        strict=True,
+    )
+)
 EMOJI = ["😀", "😂", "👍", "🎉", "❤️", "🙈", "☕", "🚀", "😢", "🙏"]
 _ONSETS = _words("b br d dr f fl g gr h j k kl kr l m n p r s sch st t tr v w z")
 _VOWELS = _words("a e i o u ä ö ü au ei ie")
@@ -83,7 +90,7 @@ class Composer:
         self.random = random.Random(seed)
         self.kinds: list[Callable[[], Pair]] = [
             self.count, self.date, self.time, self.amount, self.share, self.name, self.address,
-            self.message, self.call, self.year, self.countries, self.languages,
+            self.message, self.call, self.year, self.countries, self.languages, self.told,
         ]  # fmt: skip
         self.names = {kind: read_names(kind) for kind in ("territories", "languages")}
 
@@ -160,6 +167,35 @@ class Composer:
                  f"The train to {where} leaves at {clock} from platform {train}."),
                 (f"Wir treffen uns {day} um {clock} Uhr vor dem Rathaus.",
                  f"We are meeting on {translated} at {clock} in front of the town hall."),
+            ]
+        )  # fmt: skip
+
+    def told(self) -> Pair:
+        """A time as people say it: "halb sechs" is half past five."""
+        hour = self.random.randrange(12)
+        german, english = HOURS[hour]
+        before = HOURS[hour - 1][1]
+        time, translated = self.random.choice(
+            [
+                (german, english),
+                (f"halb {german}", f"half past {before}"),
+                (f"Viertel nach {german}", f"a quarter past {english}"),
+                (f"Viertel vor {german}", f"a quarter to {english}"),
+                (f"zehn nach {german}", f"ten past {english}"),
+                (f"fünf vor {german}", f"five to {english}"),
+                (f"fünf nach halb {german}", f"twenty-five to {english}"),
+            ]
+        )
+        day, on = self.random.choice(list(DAYS.items()))
+        (place, where), person = self.city(), self.person()
+        return self.random.choice(
+            [
+                (f"{person} kommt {day} um {time}.",
+                 f"{person} is coming at {translated} on {on}."),
+                (f"Am {day} beginnt der Kurs schon um {time}.",
+                 f"On {on} the course starts at {translated} already."),
+                (f"Wir fahren um {time} in {place} los.", f"We leave {where} at {translated}."),
+                (f"Um {time} ist {person} wieder da.", f"{person} will be back at {translated}."),
             ]
         )  # fmt: skip
 
