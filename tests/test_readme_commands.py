@@ -42,4 +42,4 @@ def test_the_commands_and_the_examples(place: Path) -> None:
     assert (place / "runs/toy/curve.png").exists()
     assert (place / "runs/toy/test/scores.json").exists()
     events = run([sys.executable, "-c", blocks("python", "Use it")], place)
-    assert "Write(text='I', delay=4" in events  # the model in the box
+    assert "Write(text='My', delay=3" in events  # the model in the box
