@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -136,19 +136,11 @@ def draw(
     label: str,
     floor: float = 26.0,
     family: str = AGENTS,
-    others: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> Figure:
-    """Quality against AL and DAL: agents, and what was trained to stream dotted.
-
-    `others`: scores of systems that are no runs of the plan, by their label.
-    """
+    """Quality against AL and DAL: agents, and what was trained to stream dotted."""
     figure = Figure(figsize=(10.4, 4.8), layout="constrained")
     panels: Sequence[Axes] = figure.subplots(1, 2, sharey=True)
     for axis, key in zip(panels, ("al", "dal"), strict=True):
-        for name, scores in (others or {}).items():
-            kept = [s for s in scores if s["al"] <= SLOW and s[plan.quality] >= floor]
-            points = sorted((s[key], s[plan.quality]) for s in kept)
-            figures.plot_points(axis, points, figures.curve(name, "", figures.GREY, "d", ":"))
         for one in curves_of(family):
             trained = one.line == ":"
             rows = [

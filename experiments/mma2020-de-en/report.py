@@ -5,11 +5,9 @@ make -C experiments/mma2020-de-en figures
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
@@ -64,7 +62,6 @@ BESIDE_BOXED = [
     for title in ("test-time wait-k", "static reading", "its own heads", "the reinforced agent")
     for key in KEYS[:2]
 ]
-MEASURED = HERE.parents[1] / "recipes/de-en/measured/first/wait-k.int8.jsonl"
 STREAMED = ("bleu", "al", "laal", "dal", "atd", "length_ratio")
 SAME = "a threshold, the same weights"
 VERBS = [  # what is compared, groups of one, of the other
@@ -177,12 +174,6 @@ def by_system(
     }
 
 
-def trained_wait_k() -> list[dict[str, Any]]:
-    """The points of the model card's wait-k: another model, trained on the same text."""
-    lines = MEASURED.read_text("utf-8").splitlines()
-    return [one for one in map(json.loads, lines) if one["set"] == "newstest2015"]
-
-
 def draw_verbs(verbs: Sequence[VerbRow]) -> Figure:
     """Shares of the late verbs that were translated, and written before they were read."""
     figure = Figure(figsize=(10.4, 4.1), layout="constrained")
@@ -227,7 +218,6 @@ def draw_all(plan: Plan, results: Results, verbs: Sequence[VerbRow], out: Path) 
     ]
     # the paper's levels belong to other training data: they are in the table
     more = {"floor": 0.0, "label": label, "slow": SLOW, "paper": False}
-    card = trained_wait_k()
     with matplotlib.rc_context(figures.STYLE):
         drawn = {
             "quality-tokens": figures.draw_quality(plan, results, CURVES, subwords=True, **more),
@@ -235,10 +225,8 @@ def draw_all(plan: Plan, results: Results, verbs: Sequence[VerbRow], out: Path) 
             "attention-span": figures.draw_spans(panels),
             "agents": agents.draw(plan, results, label, floor=0.0),
             "agents-over-wait-k": agents.draw_over(plan, results),
-            "agents-box": agents.draw(
-                plan, results, label, 17.0, "box", {"wait-k (trained, its own model)": card}
-            ),
-            "agents-box-over-wait-k": agents.draw_over(plan, results, "box", 17.0),
+            "agents-box": agents.draw(plan, results, label, 21.0, "box"),
+            "agents-box-over-wait-k": agents.draw_over(plan, results, "box", 21.0),
             "layers-and-heads": figures.draw_ablation(plan, results),
             "verbs": draw_verbs(verbs),
         }
