@@ -83,7 +83,8 @@ def test_alphabets() -> None:
     assert alphabet.knows("aé1")  # a name
     assert alphabet.knows("aéaaéa")
     assert not alphabet.knows("aéaaé")  # too many foreign letters, as in ñandú
-    assert not alphabet.knows("é")
+    assert not alphabet.knows("aéé")  # more foreign letters than others
+    assert not alphabet.knows("aé")
     assert not alphabet.knows("aaи")  # another script
     assert not alphabet.knows("a٣")
 

@@ -32,7 +32,8 @@ class Alphabet:
             ):
                 return False
         foreign = sum(letter not in self.common and not letter.isdecimal() for letter in word)
-        return (3 if foreign > 1 else 2) * foreign <= len(word)  # "Dvořák", not "ñandú"
+        # "René" and "Dvořák", not "ñandú"
+        return 2 * foreign < len(word) and (foreign < 2 or 3 * foreign <= len(word))
 
 
 @lru_cache(maxsize=65_536)
