@@ -110,8 +110,7 @@ class Experiment:
     def _prepare(self, run: PlannedRun) -> tuple[Path, dict[str, Any]] | None:
         """The corpus folder and the facts of a trained run; None: it is not to be measured."""
         known = self._result(run)
-        missing = run.recipe is None and {label(p) for p in run.points} - self._points(run).keys()
-        again = known.exists() and not self.options.redo and not missing
+        again = not self.options.redo and not self._lacks(run)
         if again and not self._is_awaited(run):
             self.say(f"{run.name}: there is a result{self._staleness(run, known)}")
             self.summary.skipped.append(run.name)
@@ -386,10 +385,16 @@ class Experiment:
         """What has been measured of a run, by the name of the point."""
         return {p["point"]: p for p in record.read(self._result(run)).get("points", ())}
 
+    def _lacks(self, run: PlannedRun) -> bool:
+        """A result, or points that can be added to it."""
+        if run.recipe is not None:
+            return not self._result(run).exists()
+        return not {label(point) for point in run.points} <= self._points(run).keys()
+
     def _is_awaited(self, run: PlannedRun) -> bool:
         """Whether another run needs this one's model, which is gone: then it is only trained."""
         others = [other for other in self.chosen if other.needs == run.name]
-        wanted = any(not self._result(o).exists() or self._is_awaited(o) for o in others)
+        wanted = any(self._lacks(other) or self._is_awaited(other) for other in others)
         return wanted and not self._model(run.name).exists()
 
     def _is_trained(self, run: PlannedRun) -> bool:
