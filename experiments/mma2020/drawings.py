@@ -22,6 +22,7 @@ PAPER = [
     curve("MMA-IL", "MMA-IL", BLUE, "o"),
     curve("MMA-IL, trained softly", "MMA-IL, soft", BLUE, "*", ""),
     curve("MMA-H", "MMA-H", ORANGE, "s"),
+    curve("MMA-H, undecided", "MMA-H, words, undecided", ORANGE, "*", "--"),
     curve("MILk (RNN)", "MILk", GREEN, "^"),
     curve("hard, MoChA (RNN)", "hard, MoChA", PINK, "X", ""),
     curve("wait-k", "wait-k", AMBER, "D"),
