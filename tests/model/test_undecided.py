@@ -10,7 +10,8 @@ from simultan.config import Config, ModelConfig, PolicyConfig
 from simultan.data.batching import Batch
 from simultan.data.vocabulary import BOS
 from simultan.model import TranslationModel, build
-from simultan.model.undecided import align, moved, trim
+from simultan.model.undecided import align, moved, scaled, trim
+from simultan.ops import naive
 
 LEARNED = ["hard", "mocha", "milk", "mma-h", "mma-il"]
 ALL_BUT = 1 - 1e-12
@@ -56,14 +57,17 @@ def stream(
 @pytest.mark.parametrize(
     ("before", "p", "mass", "wanted"),
     [
-        ([1.0], [0.5, 0.5, 0.5], 0.4, [1.0]),
-        ([1.0], [0.5, 0.5, 0.5], 0.7, [2 / 3, 1 / 3]),
-        ([1.0], [0.5, 0.5, 0.5], 0.8, [4 / 7, 2 / 7, 1 / 7]),
+        ([1.0], [0.5, 0.5, 0.5], 0.4, [0.5]),
+        ([1.0], [0.5, 0.5, 0.5], 0.7, [0.5, 0.25]),
+        ([1.0], [0.5, 0.5, 0.5], 0.8, [0.5, 0.25, 0.125]),
         ([1.0], [0.5, 0.5, 0.5], 0.9, None),
         ([1.0], [0.0, 1.0], 0.9, [0.0, 1.0]),
         ([0.5, 0.5], [1.0, 0.0, 1.0], 0.9, [0.5, 0.0, 0.5]),
-        ([0.5, 0.5], [1.0, 0.0, 1.0], 0.4, [1.0, 0.0]),  # what was read is not unread
-        ([0.25, 0.75], [0.5, 0.5], 0.5, [0.125 / 0.5625, 0.4375 / 0.5625]),
+        ([0.5, 0.5], [1.0, 0.0, 1.0], 0.4, [0.5, 0.0]),  # what was read is not unread
+        ([0.25, 0.75], [0.5, 0.5], 0.5, [0.125, 0.4375]),
+        ([0.5], [1.0, 0.5], 0.4, [0.5]),
+        ([0.5], [1.0, 0.5], 0.7, [0.5, 0.25]),  # the other half was waiting after the first token
+        ([0.5], [1.0, 0.0, 0.5], 0.7, [0.5, 0.0, 0.25]),
     ],
 )
 def test_alignments_by_hand(
@@ -74,6 +78,22 @@ def test_alignments_by_hand(
 
 def test_the_end_of_the_source_is_enough() -> None:
     assert align([1.0], [0.2, 1.0], ALL_BUT, ended=True) == pytest.approx([0.2, 0.8])
+    assert align([0.5], [0.5, 1.0], ALL_BUT, ended=True) == pytest.approx([0.25, 0.75])
+    assert align([0.5, 0.3], [0.5, 1.0], ALL_BUT, ended=True) == pytest.approx([0.25, 0.75])
+
+
+def test_what_has_not_stopped_is_not_lost() -> None:
+    """Where it stops at the first token that was not read, the stream goes on as training does."""
+    p = torch.tensor([[0.5, 0.25, 1.0, 0.5, 1.0], [0.2, 0.4, 0.6, 0.5, 1.0]]).double()
+    wanted = naive.expected_alignment(p[None, None], torch.tensor([5]))[0, 0]
+    first = align([1.0], p[0].tolist()[:2], 0.6)
+    assert first == pytest.approx(wanted[0, :2].tolist())
+    second = align(first or [], p[1].tolist()[:3], 0.7)
+    assert second == pytest.approx(wanted[1, :3].tolist())
+
+
+def test_what_is_attended_to_is_whole() -> None:
+    assert scaled([0.25, 0.0, 0.5]) == pytest.approx([1 / 3, 0.0, 2 / 3])
 
 
 def test_a_share_of_nothing_is_left_out() -> None:
@@ -92,6 +112,15 @@ def test_a_share_of_nothing_is_left_out() -> None:
 )
 def test_no_share_stays_before_the_first_token(first: int, wanted: tuple[int, list[float]]) -> None:
     assert moved(5, [0.25, 0.25, 0.5], first) == wanted
+
+
+@pytest.mark.parametrize(
+    ("first", "wanted"), [(4, (5, [0.5, 0.25])), (5, (5, [0.75])), (6, (6, [1.0]))]
+)
+def test_what_has_not_stopped_waits_after_the_last_share(
+    first: int, wanted: tuple[int, list[float]]
+) -> None:
+    assert moved(5, [0.25, 0.25, 0.25], first) == wanted
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

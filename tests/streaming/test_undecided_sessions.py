@@ -47,7 +47,8 @@ def test_words_and_delays_do_not_depend_on_how_the_source_arrives(
 def test_the_knob_changes_what_is_written_and_when() -> None:
     model = unsure("mma-h")
     found = [stream(model, f"mass={mass}", [TEXT]) for mass in (0.3, 0.9)]
-    early, late = (sum(delay for _, delay in one) / len(one) for one in found)
+    count = min(map(len, found))  # the model ends where it likes
+    early, late = (sum(delay for _, delay in one[:count]) for one in found)
     assert early < late
     assert found[0] != stream(model, "threshold=0.5", [TEXT])
 

@@ -5,8 +5,9 @@ A threshold makes one stop of an alignment that training leaves spread over seve
     q[j] = (1 - p[j-1]) q[j-1] + alpha_before[j],   alpha[j] = p[j] q[j]
 
 needs no token after j. So a stream can go on as training does: a head reads until it has stopped
-with probability `mass`, and what is known of alpha by then, scaled to 1, is its alignment. A stop
-is an alignment of one token.
+with probability `mass` and attends with what is known of alpha by then, scaled to 1. What is
+missing stops later: for the next target token it waits at the first token that was not read. A
+stop is an alignment of one token.
 """
 
 from __future__ import annotations
@@ -31,17 +32,27 @@ def align(
     """The alignment after `before`, and p from its first token on; None: more source is needed.
 
     It ends where its sum reaches `mass`, but not before `before` does: that much has been read.
+    What is missing of either to 1 stops later, after its last token.
     `ended`: p has the last token of the source.
     """
     shares, left, total = [], 0.0, 0.0
     for j, chance in enumerate(p):
-        left += before[j] if j < len(before) else 0.0
+        if j < len(before):
+            left += before[j]
+        if j == len(before) or (ended and j == len(p) - 1 < len(before)):
+            left = 1.0 - total  # all that has not stopped
         shares.append(chance * left)
         total += shares[-1]
         left -= shares[-1]
         if total >= mass and j >= len(before) - 1:
-            return [share / total for share in shares]
-    return [share / total for share in shares] if ended else None
+            return shares
+    return shares if ended else None
+
+
+def scaled(shares: Sequence[float]) -> list[float]:
+    """To a sum of 1: what is attended to is what has been read."""
+    total = math.fsum(shares)
+    return [share / total for share in shares]
 
 
 def trim(shares: list[float]) -> list[float]:
@@ -66,7 +77,7 @@ def moved(stop: int, shares: list[float], first: int) -> tuple[int, list[float]]
     gone = first - (stop + 1 - len(shares))
     if gone <= 0:
         return stop, shares
-    if first >= stop:
+    if first > stop:
         return first, [1.0]
     return stop, [math.fsum(shares[: gone + 1]), *shares[gone + 1 :]]
 
@@ -128,7 +139,7 @@ def read(
     starts = [end - len(shares) for end, shares in zip(ends, alphas, strict=True)]
     first, last = lookback_start(min(starts), lookback), max(ends)
     table = [
-        [*[0.0] * (start - first), *shares, *[0.0] * (last - end)]
+        [*[0.0] * (start - first), *scaled(shares), *[0.0] * (last - end)]
         for start, shares, end in zip(starts, alphas, ends, strict=True)
     ]
     keys_values = source.read(layer, [row], [first], last - first)
