@@ -38,6 +38,7 @@ LINES = {  # systems that others are compared with at equal latency: title, run 
     "test-time wait-k": "agents-wait-k",
     "static reading": "agents-static",
     "MMA-IL": "mma-il",
+    "MMA-H, a threshold": "mma-h-again",
 }
 BOXED = {  # the same, over the weights of the model in the box
     "test-time wait-k": "box-wait-k",

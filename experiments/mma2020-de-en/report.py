@@ -56,6 +56,11 @@ LEVELS = (2.0, 3.0, 4.0, 5.0, 6.0, 8.0)  # AL at which verbs are compared
 HARD = [("subwords", ("mma-il",), ("mma-h", "mma-h-mass"))]
 KEYS = ("al", "dal", "al_subwords", "dal_subwords")
 BESIDE = [(t, key) for t in ("static reading", "trained wait-k", "MMA-IL") for key in KEYS[:2]]
+BESIDE_MASS = [
+    (title, key)
+    for title in ("MMA-H, a threshold", "trained wait-k", "MMA-IL")
+    for key in KEYS[:2]
+]
 BOXED = [one for one in agents.curves_of("box") if "prefix pairs" not in one.label]
 BESIDE_BOXED = [
     (title, key)
@@ -107,6 +112,7 @@ def blocks(plan: Plan, results: Results, folder: Path, judged: Judged) -> dict[s
     decided = [row for row in rows if row.run.name.startswith("agents")]
     boxed, open_ = ([row for row in rows if row.run.group.part == part] for part in (4, 5))
     trained = [row for row in rows if row not in (*decided, *boxed, *open_)]
+    mass = [row for row in rows if row.run.group.name == "mma-h-mass"]
     points = [(tables.show(r), r.test["al"], r.test[quality], t) for r, t in verbs]
     others = [name for name in LEARNED if name != "milk"]
     pieces = {
@@ -140,6 +146,7 @@ def blocks(plan: Plan, results: Results, folder: Path, judged: Judged) -> dict[s
         "box-apart": curves.equal_table(compared, boxed, BESIDE_BOXED),
         "box-verbs": late.level_table(by_system(BOXED, verbs), LEVELS),
         "undecided": undecided(open_),
+        "mass-apart": curves.equal_table(compared, mass, BESIDE_MASS),
         "undecided-apart": curves.equal_table(compared, open_, [(SAME, key) for key in KEYS[:2]]),
         "provenance": tables.provenance(plan, results),
     }
