@@ -374,6 +374,19 @@ def test_a_model_that_is_gone_is_trained_again_for_what_needs_it(finished, toy, 
     assert summary.skipped == ["offline", "mma-h-var0.1"]
 
 
+def test_a_model_that_is_gone_is_trained_again_for_new_points(finished, toy, corpus, tmp_path):
+    results = tmp_path / "results" / "results"
+    results.mkdir(parents=True)
+    for name in ("offline", "static"):
+        shutil.copy(finished / "results" / "results" / f"{name}.json", results)
+    points = *toy.run("static").points, Decoding(agent="wait-k:3")
+    runs = [toy.run("offline"), dataclasses.replace(toy.run("static"), points=points)]
+    summary = reproduce(toy, runs, options(tmp_path, corpus, tiny=True), print)
+    assert (summary.skipped, summary.left, summary.done) == ([], [], ["static"])
+    made = json.loads((results / "static.json").read_text())["points"]
+    assert [point["point"] for point in made][-1] == "wait-k:3"
+
+
 def test_shapes_start_from_the_same_encoder(finished, toy, corpus):
     from simultan import checkpoint
 

@@ -57,9 +57,7 @@ HARD = [("subwords", ("mma-il",), ("mma-h", "mma-h-mass"))]
 KEYS = ("al", "dal", "al_subwords", "dal_subwords")
 BESIDE = [(t, key) for t in ("static reading", "trained wait-k", "MMA-IL") for key in KEYS[:2]]
 BESIDE_MASS = [
-    (title, key)
-    for title in ("MMA-H, a threshold", "trained wait-k", "MMA-IL")
-    for key in KEYS[:2]
+    (title, key) for title in ("MMA-H, a threshold", "trained wait-k", "MMA-IL") for key in KEYS[:2]
 ]
 BOXED = [one for one in agents.curves_of("box") if "prefix pairs" not in one.label]
 BESIDE_BOXED = [
