@@ -57,7 +57,7 @@ def curves_of(family: str) -> list[Curve]:
     ]
 
 
-SLOW = 11.0  # AL of what is drawn; all is in the table
+SLOW = 11.0  # AL of what is drawn, from 0 on; all is in the table
 
 
 def runs_of(plan: Plan, family: str) -> list[PlannedRun]:
@@ -146,7 +146,7 @@ def draw(
             rows = [
                 row
                 for row in one.rows(plan, results)
-                if figures.lagging(row) <= SLOW and (trained or row.test[plan.quality] >= floor)
+                if 0 <= figures.lagging(row) <= SLOW and (trained or row.test[plan.quality] >= floor)
             ]
             figures.plot(axis, rows, key, plan.quality, one)
         whole = [run for run in plan.runs if run.name == f"{family}-offline"]
