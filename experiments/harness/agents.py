@@ -143,11 +143,8 @@ def draw(
     for axis, key in zip(panels, ("al", "dal"), strict=True):
         for one in curves_of(family):
             trained = one.line == ":"
-            rows = [
-                row
-                for row in one.rows(plan, results)
-                if 0 <= figures.lagging(row) <= SLOW and (trained or row.test[plan.quality] >= floor)
-            ]
+            near = [r for r in one.rows(plan, results) if 0 <= figures.lagging(r) <= SLOW]
+            rows = [row for row in near if trained or row.test[plan.quality] >= floor]
             figures.plot(axis, rows, key, plan.quality, one)
         whole = [run for run in plan.runs if run.name == f"{family}-offline"]
         for row in tables.rows_of(whole, results):
