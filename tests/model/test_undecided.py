@@ -98,6 +98,7 @@ def test_what_is_attended_to_is_whole() -> None:
 
 def test_a_share_of_nothing_is_left_out() -> None:
     assert trim([1e-9, 0.0, 0.25, 0.0, 0.75]) == [0.25, 0.0, 0.75]
+    assert trim([0.0, 1e-9, 3e-9]) == [1e-9, 3e-9]  # of a mass that is next to nothing itself
 
 
 @pytest.mark.parametrize(

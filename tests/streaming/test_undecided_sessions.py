@@ -44,6 +44,18 @@ def test_words_and_delays_do_not_depend_on_how_the_source_arrives(
     assert delays[-1] <= len(TEXT.split())
 
 
+@pytest.mark.parametrize("mass", ["1e-9", "1e-300", "0.999999999"])
+def test_any_mass_will_do(mass: str) -> None:
+    """A client may ask for any, and heads may hardly ever stop."""
+    model = unsure("mma-h")
+    with torch.no_grad():
+        for attention in model.cross_attentions():
+            attention.energy_bias.fill_(-20.0)
+    written = stream(model, f"mass={mass}", TEXT.split())
+    assert written
+    assert written == stream(model, f"mass={mass}", [TEXT])
+
+
 def test_the_knob_changes_what_is_written_and_when() -> None:
     model = unsure("mma-h")
     found = [stream(model, f"mass={mass}", [TEXT]) for mass in (0.3, 0.9)]

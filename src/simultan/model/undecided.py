@@ -57,7 +57,8 @@ def scaled(shares: Sequence[float]) -> list[float]:
 
 def trim(shares: list[float]) -> list[float]:
     """Without what is next to nothing at its beginning."""
-    first = next(j for j, share in enumerate(shares) if share > TINY)
+    least = TINY * math.fsum(shares)  # of a small mass all shares are small
+    first = next(j for j, share in enumerate(shares) if share > least)
     return shares[first:]
 
 
