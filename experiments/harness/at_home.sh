@@ -45,7 +45,15 @@ EOF
     whole) git sparse-checkout disable ;;
     take)
         experiment=$2 brought=$3
-        [ ! -e "$brought/$experiment.tar" ] || tar -C "experiments/$experiment" -xf "$brought/$experiment.tar"
+        for found in "$brought/$experiment.tar" "$brought/$experiment".*.tar; do # of each lane
+            [ -e "$found" ] || continue
+            log=experiments/$experiment/RUNS.md
+            cp "$log" "$log.before" 2> /dev/null || : > "$log.before"
+            tar -C "experiments/$experiment" -xf "$found"
+            # several machines and lanes add to one log
+            [ ! -s "$log.before" ] || { grep -vxFf "$log.before" "$log" >> "$log.before" || true; mv "$log.before" "$log"; }
+            rm -f "$log.before"
+        done
         mkdir -p .carry/models .carry/compiled .carry/diverse
         for text in "$brought"/*.txt.xz; do [ ! -e "$text" ] || cp "$text" .carry/diverse/; done
         for piece in "$brought"/*.tar.[0-9][0-9]; do [ ! -e "$piece" ] || cp "$piece" .carry/models/; done

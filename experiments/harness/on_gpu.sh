@@ -7,6 +7,9 @@
 #   on_gpu.sh wait EXPERIMENT [SECONDS [MODELS]] until then, or until it ends: what it said, and to $OUT what it
 #                                                has; and of these runs the models that are trained, see ship
 #   on_gpu.sh stop EXPERIMENT                    ends it, so that start goes on with changed code: after a failure
+# LANE: a name; several lists of runs then train side by side, each with a log and results of its own, on the same
+# corpora and models:
+#   on_gpu.sh mps                   starts NVIDIA's multi-process server, so that kernels of several processes run at once
 # What a call cannot bring at once comes and goes in parts:
 #   on_gpu.sh keep FOLDER           copies the parts in a folder to $STORE
 #   on_gpu.sh unpack                unpacks all parts (NAME.tar.xz.01, NAME.tar.xz.02, ...) into $WORK, and tries
@@ -107,8 +110,8 @@ pack() { # what there is, for the way home
     # not what came with the checkout: at home it may be newer by now
     (cd "$work" && tar -chf .found.tar $(ls -d predictions RUNS.md errors 2> /dev/null) \
         $(for file in results/*.json; do cmp -s "$file" ".given/$file" || ls "$file" 2> /dev/null; done))
-    cp "$work/.found.tar" "$OUT/.found.tar" && mv "$OUT/.found.tar" "$OUT/$experiment.tar"
-    cp "$work/log.txt" "$OUT/log.txt"
+    cp "$work/.found.tar" "$OUT/.found.tar" && mv "$OUT/.found.tar" "$OUT/$experiment$lane.tar"
+    cp "$work/log.txt" "$OUT/log$lane.txt"
     for text in "$WORK"/data/diverse/*.txt.xz; do # what teachers wrote
         [ ! -e "$text" ] || [ -e "$text.brought" ] || { cp "$text" "$OUT" && touch "$text.brought"; }
     done
@@ -135,17 +138,28 @@ begin() { # names, minutes and so on: the harness, in the background
     echo $runner > "$work/pid"
 }
 
+share() { # the GPU, through a server that gets its own session and so outlives the call
+    command -v nvidia-cuda-mps-control > /dev/null || { echo "no multi-process server here"; return 1; }
+    setsid nvidia-cuda-mps-control -d || return 1
+    timeout 60 $PYTHON -c "import torch; x = torch.ones(8, 8, device='cuda'); print('shared:', int((x @ x).sum()))" && return
+    echo quit | nvidia-cuda-mps-control
+    echo "FAILED: the multi-process server does not serve, and was ended"
+    return 1
+}
+
 said() { grep -E '^\[|^valid|FAILED|^(done|left|failed|skipped) |Error' || true; }
 
 add_packages
-case ${1:?an experiment, or start, wait, keep, unpack or ship} in
+case ${1:?an experiment, or start, wait, stop, keep, unpack, ship or mps} in
     keep) mkdir -p "$STORE" && cp "${2:?a folder}"/* "$STORE" && ls -l "$STORE"; exit ;;
     unpack) unpack; exit ;;
     ship) ship "${2:?names}" "${3:-}"; exit ;;
+    mps) share; exit ;;
     start | wait | stop) experiment=${2:?an experiment} ;;
     *) experiment=$1 ;;
 esac
-work=$WORK/$experiment apart=
+lane=${LANE:+.$LANE}
+work=$WORK/$experiment$lane apart=
 mkdir -p "$work"
 touch "$work/log.txt"
 
