@@ -463,6 +463,19 @@ def test_one_that_fails_or_lacks_its_start_does_not_stop_the_others(toy, corpus,
     assert result(tmp_path, "offline")["tiny"]
 
 
+def test_a_model_that_another_lane_trains_is_waited_for(toy, corpus, tmp_path, monkeypatch):
+    chosen = options(tmp_path, corpus, tiny=True)
+
+    def train(_: float) -> None:
+        monkeypatch.undo()
+        assert reproduce(toy, toy.select(["offline"]), chosen, print).done == ["offline"]
+
+    monkeypatch.setattr(experiment.time, "sleep", train)
+    waiting = dataclasses.replace(chosen, wait=1e6)
+    summary = reproduce(toy, [toy.run("mma-h-var0.1")], waiting, print)
+    assert (summary.done, summary.left) == (["mma-h-var0.1"], [])
+
+
 def test_a_corpus_that_is_being_made_is_waited_for(tmp_path, monkeypatch):
     coming, folder = CorpusPlan("coming"), tmp_path / "coming"
 

@@ -118,7 +118,7 @@ class Experiment:
         if self.is_over():
             self._leave(run, "time is over")
             return None
-        if run.needs and not self._is_trained(run) and not self._model(run.needs).exists():
+        if run.needs and not self._is_trained(run) and not self._comes(run.needs):
             self._leave(run, f"it needs {run.needs}, which is not trained here")
             return None
         try:
@@ -377,6 +377,15 @@ class Experiment:
         """Of a run of the plan, trained or given."""
         given = self.plan.run(name).model
         return boxed.resolve(given) if given else RunFolder(self.options.out / "runs" / name).final
+
+    def _comes(self, name: str) -> bool:
+        """Whether a model is there, or is in time: another lane may be training it."""
+        latest = time.monotonic() + self.options.wait
+        while not (there := self._model(name).exists()):
+            if time.monotonic() >= latest or self.training_is_over():
+                break
+            time.sleep(0.2)
+        return there
 
     def _result(self, run: PlannedRun) -> Path:
         return self.options.results / "results" / f"{run.name}.json"

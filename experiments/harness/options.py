@@ -24,7 +24,7 @@ class Options:
     scale: float = 1.0
     revision: str = ""
     command: str = ""
-    wait: float = 0.0  # seconds, for a corpus that another process is making
+    wait: float = 0.0  # seconds, for a corpus or a model that another process is making
     compiled: Path | None = None  # folder of compiled code, taken over and added to
 
 
