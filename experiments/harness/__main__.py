@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--redo", action="store_true", help="also runs that have a result")
     parser.add_argument("--follow", action="store_true", help="read the plan anew for each run")
     parser.add_argument("--compiled", type=Path, help="folder of compiled code, also of before")
-    parser.add_argument("--wait", type=float, default=0.0, help="seconds, for a corpus or model being made")
+    parser.add_argument("--wait", type=float, default=0.0, help="seconds, for what is being made")
     parser.add_argument("--revision", default="", help="of the code, where git does not know it")
     arguments = parser.parse_args()
     try:

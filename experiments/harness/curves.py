@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from experiments.harness import tables
@@ -13,6 +13,7 @@ from experiments.harness.tables import Results, Row, number
 from simultan.latency import METRICS
 
 __all__ = [
+    "at_equal_latency",
     "between",
     "comparisons",
     "equal",
@@ -186,7 +187,21 @@ def shares(line: Iterable[Row], key: str, latency: float | None) -> dict[str, fl
     return None
 
 
-def equal_table(path: Path, rows: Iterable[Row], columns: Iterable[tuple[str, str]]) -> str:
+def at_equal_latency(
+    rows: Sequence[Row], lines: Mapping[str, Sequence[Row]], keys: Iterable[str]
+) -> Iterator[tuple[str, str, dict[str, float]]]:
+    """Every streaming point beside the lines between points of others, to be compared."""
+    for key in keys:
+        for title, line in lines.items():
+            for row in rows:
+                found = shares(line, key, row.test[key])
+                if found and row not in line:
+                    yield equal(title, key), point_name(row), found
+
+
+def equal_table(
+    path: Path, rows: Iterable[Row], columns: Iterable[tuple[str, str]], quality: str = "bleu"
+) -> str:
     """Points minus other systems at equal latency: a column for each system and metric."""
     found = json.loads(path.read_text("utf-8")) if path.exists() else []
     known = {(c["claim"], c["one"]): c for c in found}
@@ -195,7 +210,8 @@ def equal_table(path: Path, rows: Iterable[Row], columns: Iterable[tuple[str, st
     for row in rows:
         cells = [known.get((claim, point_name(row))) for claim in claims]
         if any(cells):
-            body.append([tables.show(row), *(number(row.test[k]) for k in ("bleu", "al", "dal")), *(
+            own = (number(row.test[key]) for key in (quality, "al", "dal"))
+            body.append([tables.show(row), *own, *(
                 f"{c['difference']:+.2f} [{c['low']:.2f}, {c['high']:.2f}]" if c else ""
                 for c in cells
             )])  # fmt: skip

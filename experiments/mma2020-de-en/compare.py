@@ -8,7 +8,7 @@ line between two points of another system, at its AL and at its DAL. Detokenised
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -49,19 +49,6 @@ BOXED = {  # the same, over the weights of the model in the box
 SAME = "a threshold, the same weights"
 
 
-def at_equal_latency(
-    rows: Sequence[Row], lines: Mapping[str, str], keys: Sequence[str]
-) -> Iterator[tuple[str, str, dict[str, float]]]:
-    """Every streaming point beside the lines between points of others, by AL and by DAL."""
-    for key in keys:
-        for title, name in lines.items():
-            line = [r for r in rows if name in (r.run.name, r.run.group.name) and r.run.seed == 1]
-            for row in rows:
-                shares = curves.shares(line, key, row.test[key])
-                if shares and row not in line:
-                    yield curves.equal(title, key), curves.point_name(row), shares
-
-
 def undecided(
     rows: Sequence[Row], keys: Sequence[str]
 ) -> Iterator[tuple[str, str, dict[str, float]]]:
@@ -79,13 +66,20 @@ def main() -> None:
     rows = tables.rows_of(plan.runs, results)
     boxed = [row for row in rows if row.run.group.part == 4]
     open_ = [row for row in rows if row.run.group.part == 5]
+    lines, boxes = (
+        {
+            title: [r for r in rows if name in (r.run.name, r.run.group.name) and r.run.seed == 1]
+            for title, name in names.items()
+        }
+        for names in (LINES, BOXED)
+    )
     pairs = [
         *(
             (claim, curves.point_name(one), curves.point_name(other))
             for claim, one, other in curves.nearest(plan, results, CLAIMS, NEAR)
         ),
-        *at_equal_latency([row for row in rows if row.run.group.part < 4], LINES, KEYS),
-        *at_equal_latency(boxed, BOXED, KEYS[:2]),
+        *curves.at_equal_latency([r for r in rows if r.run.group.part < 4], lines, KEYS),
+        *curves.at_equal_latency(boxed, boxes, KEYS[:2]),
         *undecided(open_, KEYS[:2]),
     ]
     references = find_text(Path(sys.argv[1]), ("newstest2015.en", "test.en"))

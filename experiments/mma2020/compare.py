@@ -2,6 +2,8 @@
 
     python experiments/mma2020/compare.py FOLDER    # FOLDER holds test.vi.xz
 The same resampled sentences score both systems of a pair, 2,000 times; lower-cased tokenised BLEU.
+Besides the pairs below: every learned point and the line between two points of another system, at
+its AL, LAAL and DAL.
 """
 
 from __future__ import annotations
@@ -14,8 +16,18 @@ sys.path.insert(0, str(HERE.parents[1]))
 
 from sacrebleu.metrics import BLEU  # noqa: E402
 
+from experiments.harness import curves, tables  # noqa: E402
+from experiments.harness import plan as plans  # noqa: E402
 from experiments.harness.compare import compare, find_text  # noqa: E402
 
+LEARNED = ("mma-il", "mma-il-soft", "mma-h", "mma-h-mass", "one-head")
+LINES = {  # systems that others are compared with at equal latency: title, how its runs begin
+    "MILk (RNN)": "milk-avg",
+    "MILk (Transformer)": "milk-transformer",
+    "trained wait-k": "wait-k",
+    "MMA-IL": "mma-il-avg",
+}
+KEYS = ("al", "laal", "dal")
 HEADS = "many deciding heads against one, both Transformers"
 TRANSFORMER = "one deciding head: Transformer against RNN"
 AGENTS = "agents against rules, and each other"
@@ -30,11 +42,11 @@ PAIRS = [  # what is claimed, one, other
     ("a learned against a fixed policy", "mma-il-avg0.01", "wait-k@k=5"),
     ("a learned against a fixed policy", "mma-h-var0.3", "wait-k@k=1"),
     ("a learned against a fixed policy", "mma-h-var0.1", "wait-k@k=2"),
-    ("MMA against MILk (claims 1 and 2)", "mma-il-avg0.08", "milk-avg0.05"),
-    ("MMA against MILk (claims 1 and 2)", "mma-il-avg0.04", "milk-avg0.02"),
+    ("MMA against MILk (claims 1 and 2)", "mma-il-avg0.08", "milk-avg0.02"),
+    ("MMA against MILk (claims 1 and 2)", "mma-il-avg0.04", "milk-avg0.01"),
     ("MMA against MILk (claims 1 and 2)", "mma-il-avg0.02", "milk-avg0.005"),
-    ("MMA against MILk (claims 1 and 2)", "mma-h-var0.3", "milk-avg0.05"),
-    ("MMA against MILk (claims 1 and 2)", "mma-h-var0.1", "milk-avg0.02"),
+    ("MMA against MILk (claims 1 and 2)", "mma-h-var0.3", "milk-avg0.02"),
+    ("MMA against MILk (claims 1 and 2)", "mma-h-var0.1", "milk-avg0.01"),
     (HEADS, "mma-il-avg0.08", "milk-transformer-avg0.1"),
     (HEADS, "mma-il-avg0.04", "milk-transformer-avg0.04"),
     (HEADS, "mma-il-avg0.04-seed2", "milk-transformer-avg0.04"),
@@ -44,8 +56,8 @@ PAIRS = [  # what is claimed, one, other
     (HEADS, "mma-h-var0.3", "hard-transformer"),
     (HEADS, "mma-h-var0.3", "milk-transformer-avg0.1"),
     (HEADS, "mma-h-var0.1", "milk-transformer-avg0.04"),
-    (TRANSFORMER, "milk-transformer-avg0.1", "milk-avg0.05"),
-    (TRANSFORMER, "milk-transformer-avg0.04", "milk-avg0.01"),
+    (TRANSFORMER, "milk-transformer-avg0.1", "milk-avg0.02"),
+    (TRANSFORMER, "milk-transformer-avg0.04", "milk-avg0.005"),
     (TRANSFORMER, "mocha-transformer", "mocha"),
     (TRANSFORMER, "hard-transformer", "hard"),
     ("against their own offline model", "milk-transformer-avg0.04", "offline"),
@@ -56,7 +68,7 @@ PAIRS = [  # what is claimed, one, other
     ("against their own offline model", "mma-il-avg0.08", "offline"),
     ("against their own offline model", "mma-h-var0.3", "offline"),
     ("against their own offline model", "milk-avg0.005", "offline-rnn"),
-    ("against their own offline model", "milk-avg0.05", "offline-rnn"),
+    ("against their own offline model", "milk-avg0.02", "offline-rnn"),
     ("MMA-H against MMA-IL, similar DAL", "mma-h-var0.3", "mma-il-avg0.04"),
     ("MMA-H against MMA-IL, similar DAL", "mma-h-var0.1", "mma-il-avg0.02"),
     ("what helps MMA-H (1,500 updates)", "mma-h-start-calibrated", "mma-h-start-fresh"),
@@ -140,9 +152,17 @@ PAIRS = [  # what is claimed, one, other
 
 
 def main() -> None:
+    plan, results = plans.load(HERE / "plan.toml"), tables.read_results(HERE / "results")
+    rows = tables.rows_of([run for run in plan.runs if run.group.part == 1], results)
+    learned = [row for row in rows if row.run.group.name in LEARNED]
+    lines = {
+        title: [r for r in rows if r.run.name.startswith(name) and r.run.seed == 1]
+        for title, name in LINES.items()
+    }
+    pairs = [*PAIRS, *curves.at_equal_latency(learned, lines, KEYS)]
     references = find_text(Path(sys.argv[1]), ("test.vi", "tst2013.vi"))
     bleu = BLEU(lowercase=True, tokenize="none", force=True)
-    compare(HERE, PAIRS, references, bleu)
+    compare(HERE, pairs, references, bleu)
 
 
 if __name__ == "__main__":

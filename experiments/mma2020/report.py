@@ -5,6 +5,7 @@ make -C experiments/mma2020 figures
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from experiments.harness import plan as plans  # noqa: E402
 from experiments.harness.plan import Plan  # noqa: E402
 from experiments.harness.tables import Results  # noqa: E402
 
-LEARNED = ("mma-il", "mma-il-soft", "mma-h", "one-head")
+LEARNED = ("mma-il", "mma-il-soft", "mma-h", "mma-h-mass", "one-head")
 HARD = [  # text, MMA-IL, MMA-H
     ("words", ("mma-il",), ("mma-h",)),
     ("subwords", ("modern-mma-il", "modern-mma-il-hard"), ("modern-mma-h",)),
@@ -42,6 +43,9 @@ def blocks(plan: Plan, results: Results, published: dict[str, Any]) -> dict[str,
             for system in published["systems"]
         ],
     )
+    compared = HERE / "comparisons.json"
+    runs = [run for name in LEARNED for run in tables.of_group(plan, name)]
+    rows = tables.rows_of(runs, results)
     return {
         "progress": tables.progress(plan, results),
         "part-one": tables.part(1, plan, results),
@@ -53,7 +57,15 @@ def blocks(plan: Plan, results: Results, published: dict[str, Any]) -> dict[str,
         "equal-latency-subwords": curves.equal_latency(plan, results, DIVERSE, "modern-wait-k"),
         "soft": tables.soft_and_streamed(plan, results),
         "habits": tables.habits(plan, results),
-        "comparisons": curves.comparisons(HERE / "comparisons.json"),
+        "comparisons": curves.comparisons(compared, lambda claim: "at equal" not in claim),
+        **{
+            name: curves.equal_table(compared, rows, itertools.product(titles, keys), plan.quality)
+            for name, titles, keys in (
+                ("over-milk", ("MILk (RNN)", "MILk (Transformer)"), ("al", "dal")),
+                ("over-wait-k", ("trained wait-k",), ("al", "laal", "dal")),
+                ("over-mma-il", ("MMA-IL",), ("al", "laal", "dal")),
+            )
+        },
         "hard": curves.equal_dal(plan, results, HARD, ("MMA-H", "MMA-IL")),
         "seeds": tables.seeds(plan, results),
         "scratch": goals.scratch(plan, results),
