@@ -83,9 +83,9 @@ def _equal_latency(plan: Plan, rows: Sequence[Row], fixed: Sequence[Row], part: 
             else:
                 cells.append("" if other is None else f"{bleu - other:+.2f}")
         if any(cells):
-            body.append([row.run.name, number(bleu), number(own["al"]), *cells])
+            body.append([tables.show(row), number(bleu), number(own["al"]), *cells])
         else:
-            alone.append(f"{row.run.name} ({number(bleu)} at {number(own['al'])})")
+            alone.append(f"{tables.show(row)} ({number(bleu)} at {number(own['al'])})")
     name = {"test": plan.test, "valid": plan.valid}[part]
     text = tables.table([name, "BLEU", "AL", *(f"by {key.upper()}" for key in METRICS)], body)
     left = f"Nothing to compare with at their latency ({name}): {', '.join(alone)}.\n"
@@ -116,7 +116,7 @@ def equal_dal(
             cells = ["", ""] if other is None else [
                 f"{number(other)}{' (its slowest)' if beyond else ''}", f"{bleu - other:+.2f}"
             ]  # fmt: skip
-            body.append([text, row.run.name, number(dal), number(bleu), *cells])
+            body.append([text, tables.show(row), number(dal), number(bleu), *cells])
     if not body:
         body = [["", titles[0], tables.NOT_RUN, "", "", ""]]
     header = ["text", "run", "DAL", "BLEU", f"{titles[1]} there", "difference"]

@@ -24,7 +24,7 @@ from simultan.evaluation.evaluate import translate_set
 from simultan.evaluation.instances import Instance, read_log, write_log
 from simultan.evaluation.scores import score
 from simultan.evaluation.scoring import Scoring
-from simultan.streaming.decoding import Decoding
+from simultan.streaming.decoding import THRESHOLD, Decoding
 from simultan.train.validation import teacher_forced
 
 __all__ = [
@@ -62,14 +62,18 @@ class Share:
             list(read_lines(self.corpus / f"{self.split}.{side}.txt"))
             for side in ("source", "target")
         )
+        model = simultan.load(self.model, device=device, quantize=self.quantize)
+        decoding = self.decoding
+        if decoding == Decoding() and model.model.policy.learned:  # as the paper streams
+            decoding = Decoding(threshold=THRESHOLD)
         every = max(1, len(sources) // (self.sentences or len(sources)))
         chosen = list(range(0, len(sources), every))[self.index :: self.count]
         instances = translate_set(
-            simultan.load(self.model, device=device, quantize=self.quantize),
+            model,
             [sources[i] for i in chosen],
             [references[i] for i in chosen],
             rows=128 if device == "cpu" else 512,
-            decoding=self.decoding,
+            decoding=decoding,
         )
         pairs = zip(chosen, instances, strict=True)
         write_log(self.log, [dataclasses.replace(i, index=index) for index, i in pairs])

@@ -30,6 +30,7 @@ LINES = {  # systems that others are compared with at equal latency: title, how 
 KEYS = ("al", "laal", "dal")
 HEADS = "many deciding heads against one, both Transformers"
 TRANSFORMER = "one deciding head: Transformer against RNN"
+UNDECIDED = "MMA-H, undecided against a threshold, the same weights"
 AGENTS = "agents against rules, and each other"
 PAIRS = [  # what is claimed, one, other
     ("a learned against a fixed policy", "mma-il-avg0.08", "wait-k@k=1"),
@@ -71,6 +72,12 @@ PAIRS = [  # what is claimed, one, other
     ("against their own offline model", "milk-avg0.02", "offline-rnn"),
     ("MMA-H against MMA-IL, similar DAL", "mma-h-var0.3", "mma-il-avg0.04"),
     ("MMA-H against MMA-IL, similar DAL", "mma-h-var0.1", "mma-il-avg0.02"),
+    *[
+        (UNDECIDED, f"mma-h-mass-var{weight}@mass={mass}", f"mma-h-mass-var{weight}@threshold=0.5")
+        for weight, masses in (("0.1", (0.5, 0.7, 0.8, 0.9)), ("0.02", (0.7, 0.9)))
+        for mass in masses
+    ],
+    ("against their own offline model", "mma-h-mass-var0.1@mass=0.8", "offline"),
     ("what helps MMA-H (1,500 updates)", "mma-h-start-calibrated", "mma-h-start-fresh"),
     ("what helps MMA-H (1,500 updates)", "mma-h-start-hard-fresh", "mma-h-start-fresh"),
     ("what helps MMA-H (1,500 updates)", "mma-h-start-hard-calibrated", "mma-h-start-calibrated"),

@@ -22,7 +22,9 @@ PAPER = [
     curve("MMA-IL", "MMA-IL", BLUE, "o"),
     curve("MMA-IL, trained softly", "MMA-IL, soft", BLUE, "*", ""),
     curve("MMA-H", "MMA-H", ORANGE, "s"),
-    curve("MMA-H, undecided", "MMA-H, words, undecided", ORANGE, "*", "--"),
+    dataclasses.replace(
+        figures.named("MMA-H, undecided", "mma-h-mass-var0.1", ORANGE, "*", "--"), point="mass"
+    ),
     curve("MILk (RNN)", "MILk", GREEN, "^"),
     curve("hard, MoChA (RNN)", "hard, MoChA", PINK, "X", ""),
     curve("wait-k", "wait-k", AMBER, "D"),

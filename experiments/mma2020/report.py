@@ -6,6 +6,7 @@ make -C experiments/mma2020 figures
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from experiments.harness.tables import Results  # noqa: E402
 
 LEARNED = ("mma-il", "mma-il-soft", "mma-h", "mma-h-mass", "one-head")
 HARD = [  # text, MMA-IL, MMA-H
-    ("words", ("mma-il",), ("mma-h",)),
+    ("words", ("mma-il",), ("mma-h", "mma-h-mass")),
     ("subwords", ("modern-mma-il", "modern-mma-il-hard"), ("modern-mma-h",)),
     ("subwords, diverse", ("modern-mma-il-diverse",), ("modern-mma-h-diverse",)),
 ]
@@ -66,6 +67,7 @@ def blocks(plan: Plan, results: Results, published: dict[str, Any]) -> dict[str,
                 ("over-mma-il", ("MMA-IL",), ("al", "laal", "dal")),
             )
         },
+        "mass": undecided(plan, results, compared),
         "hard": curves.equal_dal(plan, results, HARD, ("MMA-H", "MMA-IL")),
         "seeds": tables.seeds(plan, results),
         "scratch": goals.scratch(plan, results),
@@ -76,6 +78,25 @@ def blocks(plan: Plan, results: Results, published: dict[str, Any]) -> dict[str,
         "agents": agents.agents(plan, results),
         "agents-trained": agents.trained(plan, results),
     }
+
+
+def undecided(plan: Plan, results: Results, compared: Path) -> str:
+    """MMA-H streamed as it was trained beside a threshold over the same weights."""
+    over = {
+        c["one"]: f"{c['difference']:+.2f} [{c['low']:.2f}, {c['high']:.2f}]"
+        for c in json.loads(compared.read_text(encoding="utf-8"))
+        if "the same weights" in c["claim"]
+    }
+    body = [
+        [row.run.name, row.point,
+         *(tables.number(row.test[k]) for k in (plan.quality, "al", "dal")),
+         tables.number(row.test["length_ratio"], 3), over.get(curves.point_name(row), ""),
+         *(tables.number(row.valid[k]) for k in (plan.quality, "al", "dal"))]
+        for row in tables.rows_of(tables.of_group(plan, "mma-h-mass"), results)
+    ]  # fmt: skip
+    header = ["run", "stream", "BLEU", "AL", "DAL", "length", "over the threshold"]
+    header += [f"{name} {plan.valid}" for name in ("BLEU", "AL", "DAL")]
+    return tables.table(header, body) if body else tables.not_run()
 
 
 def write_report(folder: Path, document: Path | None, plan_file: Path | None = None) -> list[Path]:

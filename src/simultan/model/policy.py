@@ -8,7 +8,7 @@ fixed lag k: target token i stops at source token min(i + k - 1, |x|)
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -26,16 +26,18 @@ class Policy:
     lookback: int | None  # tokens a stop can see; None: all
     every_head: bool  # every head of every layer selects; else one head does for all
     lags: tuple[int, ...] = ()  # wait-k's k, one drawn for each batch; none: the whole source
+    undecided: bool = False  # streams as it was trained, unless it is told to take a threshold
 
 
 def policy_of(config: Config) -> Policy:
     """The table of the design, read at the configured name."""
     chunk, k = config.policy.chunk, config.policy.k
+    soft = config.policy.hard == 0  # what a head sees is spread over several tokens
     table = {
         "hard": Policy("hard", learned=True, lookback=1, every_head=False),
         "mocha": Policy("mocha", learned=True, lookback=chunk, every_head=False),
         "milk": Policy("milk", learned=True, lookback=None, every_head=False),
-        "mma-h": Policy("mma-h", learned=True, lookback=1, every_head=True),
+        "mma-h": Policy("mma-h", learned=True, lookback=1, every_head=True, undecided=soft),
         "mma-il": Policy("mma-il", learned=True, lookback=None, every_head=True),
         "wait-k": Policy("wait-k", learned=False, lookback=None, every_head=False, lags=k),
         "offline": Policy("offline", learned=False, lookback=None, every_head=False),
@@ -43,7 +45,7 @@ def policy_of(config: Config) -> Policy:
     row = table[config.policy.name]
     window = config.model.window
     if window and (row.lookback is None or row.lookback > window):
-        return Policy(row.name, row.learned, window, row.every_head, row.lags)
+        return replace(row, lookback=window)
     return row
 
 

@@ -30,7 +30,7 @@ from simultan.server.session import Session
 from simultan.server.settings import Settings
 from simultan.server.texts import TextJob
 from simultan.server.words import split_words
-from simultan.streaming.decoding import Decoding
+from simultan.streaming.decoding import DEFAULT, Decoding
 from simultan.streaming.translator import Translator
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ class Live:
         assert isinstance(settings.decoding, Decoding)
         self.default = settings.decoding
         model = self.model = translator.session(self.default, rows=settings.rows)
+        if self.default == DEFAULT and model.policy.undecided:  # the slider moves this
+            self.default = DEFAULT.resolve(model.policy, model.lags)
         self.layers, self.heads = model.decider.layers, model.decider.heads
         state = getattr(model.decider, "state", None)
         if state is not None and model.cuts:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT", "Decoding", "Sampling"]
 
 THRESHOLD = 0.5  # of a learned policy, unless another is given
+MASS = 0.7  # of one that streams undecided
 _NUMBERS: dict[str, type[int] | type[float]] = {
     "threshold": float,
     "lag": float,
@@ -60,7 +61,7 @@ class Decoding:
     threshold: Annotated[
         float | None,
         "Let a head stop where its probability exceeds this: lower is faster. For learned"
-        " policies; 0.5 by default.",
+        " policies; 0.5 by default, but for mma-h.",
         "<P>",
     ] = None
     lag: Annotated[
@@ -71,7 +72,8 @@ class Decoding:
     mass: Annotated[
         float | None,
         "Let a head attend to all tokens where it may stop, as in training, and read on until it"
-        " has stopped with this probability. For learned policies that were trained softly.",
+        " has stopped with this probability. For learned policies that were trained softly; 0.7 by"
+        " default for mma-h.",
         "<P>",
     ] = None
     k: Annotated[
@@ -147,7 +149,8 @@ class Decoding:
         return "default"
 
     def resolve(self, policy: Policy, lags: Lags) -> Decoding:
-        """The same for one model: a learned policy gets its threshold, and others keep theirs.
+        """The same for one model: a learned policy gets its threshold or mass, and others keep
+        theirs.
 
         A model that cannot decode like this raises ValueError.
         """
@@ -166,7 +169,9 @@ class Decoding:
             return self
         if self.lag is not None:
             return Decoding(threshold=lags.threshold(self.lag))
-        return self if self != DEFAULT else Decoding(threshold=THRESHOLD)
+        if self != DEFAULT:
+            return self
+        return Decoding(mass=MASS) if policy.undecided else Decoding(threshold=THRESHOLD)
 
     @property
     def whole(self) -> bool:
