@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -83,6 +84,15 @@ def test_heads_may_stay_undecided(start: Start) -> None:
     client = Client(start().url, decoding="mass=0.7")
     assert client.started["decoding"] == "mass=0.7"
     assert "threshold" not in client.started
+    assert client.translate(text_of(2)) == expected(text_of(2), "mass=0.7")
+
+
+def test_the_default_of_a_model_that_streams_undecided_is_told(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MODEL, "policy", replace(MODEL.policy, undecided=True))
+    client = Client(start().url)
+    assert client.started["decoding"] == client.started["default"] == "mass=0.7"
     assert client.translate(text_of(2)) == expected(text_of(2), "mass=0.7")
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simultan.model.policy import Policy
+from simultan.config import Config, PolicyConfig
+from simultan.model.policy import Policy, policy_of
 from simultan.streaming.agents import AGENTS, load_agent
 from simultan.streaming.decoding import Decoding
 from simultan.streaming.lags import Lags
@@ -119,6 +120,16 @@ def test_a_learned_model_gets_a_threshold() -> None:
         Decoding(lag=9.0).resolve(LEARNED, LAGS)
     with pytest.raises(ValueError, match="was not measured"):
         Decoding(lag=4.0).resolve(LEARNED, Lags())
+
+
+@pytest.mark.parametrize(
+    ("name", "hard", "default"),
+    [("mma-h", 0.0, "mass=0.7"), ("mma-h", 0.5, "threshold=0.5"), ("mma-il", 0.0, "threshold=0.5")],
+)
+def test_mma_h_streams_as_it_was_trained(name: str, hard: float, default: str) -> None:
+    policy = policy_of(Config(policy=PolicyConfig(name=name, hard=hard)))  # type: ignore[arg-type]
+    assert str(Decoding().resolve(policy, LAGS)) == default
+    assert str(Decoding(threshold=0.5).resolve(policy, LAGS)) == "threshold=0.5"
 
 
 @pytest.mark.parametrize(
