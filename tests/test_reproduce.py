@@ -12,6 +12,7 @@ import signal
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -505,6 +506,51 @@ def test_what_each_head_does():
     assert found["behind"] == [[0.667, 0.333], [2.0, 0.333]]
     assert found["leads"] == [[0.333, 0.667], [0.0, 0.667]]
     assert found["still"] == [[0.5, 0.5], [1.0, 0.0]]
+
+
+def test_heads_of_single_tokens_never_had_to_move():
+    instance = Instance(index=0, prediction="", delays=[], elapsed=[], token_heads=[[[1, 1]]])
+    found = head_habits([instance])
+    assert found.keys() == {"behind", "leads"}
+
+
+def test_a_model_of_other_settings_is_not_taken_for_this_one(toy, corpus, tmp_path, monkeypatch):
+    """Trained and not yet measured when the plan changed."""
+    run = toy.run("offline")
+    with monkeypatch.context() as patched:
+        patched.setattr(Experiment, "_measure", lambda *_: kill())
+        assert reproduce(toy, [run], options(tmp_path, corpus, tiny=True), print).left == [run.name]
+    lines: list[str] = []
+    summary = reproduce(toy, [run], options(tmp_path, corpus), lines.append)
+    assert summary.failed == [run.name]
+    assert any("holds a run with" in line for line in lines)
+
+
+def kill() -> None:
+    raise CancelledError
+
+
+def test_a_redo_that_is_cut_off_goes_on_without_it(toy, corpus, tmp_path, monkeypatch):
+    runs = toy.select(["offline"])
+    assert reproduce(toy, runs, options(tmp_path, corpus), print).done == ["offline"]
+    with monkeypatch.context() as patched:
+        patched.setattr(Experiment, "training_is_over", lambda self: bool(self.asked.pop()))
+        again = Experiment(options(tmp_path, corpus, redo=True), print)
+        again.asked = [True] * 9 + [False] * 40
+        assert again.run(toy, runs).left == ["offline"]
+    lines: list[str] = []
+    assert reproduce(toy, runs, options(tmp_path, corpus), lines.append).done == ["offline"]
+    assert result(tmp_path, "offline")["updates"] == 120
+
+
+def test_only_what_was_asked_for_brings_back_a_model(toy, corpus, tmp_path):
+    """A plan that is followed: others of the plan need it, but none of those that are to run."""
+    chosen = options(tmp_path, corpus, tiny=True)
+    runs = toy.select(["offline"])
+    assert reproduce(toy, runs, chosen, print).done == ["offline"]
+    shutil.rmtree(tmp_path / "out")
+    assert reproduce(toy, (run for run in runs), chosen, print).skipped == ["offline"]
+    assert not (tmp_path / "out" / "trained").exists()
 
 
 def test_choosing_a_checkpoint():

@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--device", default="", help="to train on")
     parser.add_argument("--scale", type=float, default=1.0, help="of all numbers of updates")
     parser.add_argument("--tiny", action="store_true", help="a trial with tiny models")
-    parser.add_argument("--redo", action="store_true", help="also runs that have a result")
+    parser.add_argument("--redo", action="store_true", help="anew; if cut off, go on without it")
     parser.add_argument("--follow", action="store_true", help="read the plan anew for each run")
     parser.add_argument("--compiled", type=Path, help="folder of compiled code, also of before")
     parser.add_argument("--wait", type=float, default=0.0, help="seconds, for what is being made")
@@ -92,7 +92,7 @@ def _follow(file: Path, only: list[str], experiment: Experiment) -> Iterator[Pla
             experiment.say(str(error))
             time.sleep(1)
             continue
-        experiment.plan = plan
+        experiment.plan, experiment.chosen = plan, runs
         waiting = [run for run in runs if run.name not in seen]
         if not waiting:
             if not told and all(future.done() for future in experiment.measuring):

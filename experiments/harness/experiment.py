@@ -62,6 +62,7 @@ class Experiment:
         self.lock = threading.Lock()
         self.pool = StepPool(4)
         self.start = time.monotonic()
+        self.chosen: list[PlannedRun] = []  # what is to be run, as far as it is known
         self.told = False  # to stop, by a signal
         self.lost = False  # the device, until another process is started
         self.measuring: list[Future[None]] = []
@@ -85,7 +86,8 @@ class Experiment:
         """Train and measure runs in this order; `runs` is asked for the next one when its turn
         has come."""
         self.plan, jobs = plan, self.options.jobs
-        self.chosen = runs if isinstance(runs, list) else list(plan.runs)
+        if isinstance(runs, list):
+            self.chosen = runs
         if self.options.compiled is not None:
             for file in sorted(self.options.compiled.glob("*")):
                 artifacts.load(file)
@@ -157,6 +159,8 @@ class Experiment:
         folder = RunFolder(self.options.out / "runs" / run.name)
         self.say(f"{run.name}: training, {config.train.updates} updates")
         goes_on = folder.config.exists() and not self.options.redo
+        if self.options.redo:  # if this is cut off, a call without --redo goes on with it
+            self._result(run).unlink(missing_ok=True)
         before = record.read(state).get("seconds", 0.0) if goes_on else 0.0
         start = time.monotonic()
         outcome = fit(
@@ -171,13 +175,8 @@ class Experiment:
         seconds = before + time.monotonic() - start
         if self.options.compiled is not None:  # at once: a machine may go without a word
             artifacts.save(self.options.compiled / self.plan.name)
-        # folders of this machine mean nothing elsewhere: names stand for them
-        named = configuration.parse(
-            configuration.dump(config),
-            [f"data.folder={corpus.name}", f"train.init_from={run.init_from}"],
-        )
         facts = {
-            "config": configuration.dump(named),
+            "config": configuration.dump(self._named(run)),
             "updates": outcome.update,
             "seconds": seconds,
             "finished": outcome.finished,
@@ -195,10 +194,7 @@ class Experiment:
         return facts
 
     def _config(self, run: PlannedRun, corpus: Path) -> Config:
-        changes = [f"data.folder={corpus}"]
-        if self.options.tiny:
-            changes += TINY
-        config = run.config(changes, 1.0 if self.options.tiny else self.options.scale)
+        config = self._configured(run, f"data.folder={corpus}")
         if not run.init_from:
             return config
         start = self._model(run.init_from)
@@ -411,7 +407,25 @@ class Experiment:
         state = self.options.out / "trained" / f"{name}.json"
         if self.options.redo and name not in self.trained:
             return False
-        return bool(record.read(state).get("finished")) and self._model(name).exists()
+        known = record.read(state)
+        if not known.get("finished") or not self._model(name).exists():
+            return False
+        planned = self.plan.run(name)
+        if planned.recipe is None:
+            return True
+        # of other settings, it is not this one: where it lies, training refuses to go on with it
+        return self._named(planned) == configuration.parse(known["config"])
+
+    def _named(self, run: PlannedRun) -> Config:
+        """What is written down of a run: folders of this machine mean nothing elsewhere."""
+        text = configuration.dump(self._configured(run))
+        corpus = self.plan.corpora[run.corpus].folder
+        names = [f"data.folder={corpus}", f"train.init_from={run.init_from}"]
+        return configuration.parse(text, names)
+
+    def _configured(self, run: PlannedRun, *changes: str) -> Config:
+        tiny = TINY if self.options.tiny else ()
+        return run.config([*changes, *tiny], 1.0 if self.options.tiny else self.options.scale)
 
     def _staleness(self, run: PlannedRun, file: Path) -> str:
         same = run.recipe is None or record.read(file).get("settings") == list(run.settings)

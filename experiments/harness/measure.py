@@ -167,6 +167,8 @@ def head_habits(instances: Sequence[Instance]) -> dict[str, list[list[float]]]:
         for name, value in sums.items():
             found[name] = found.get(name, torch.zeros(())) + value.double().sum(0)
         count, moves = count + len(heads), moves + len(heads) - 1
+    if not moves:  # one token each
+        found.pop("still", None)
     means = {name: sums / (moves if name == "still" else count) for name, sums in found.items()}
     return {
         name: [[round(value, 3) for value in row] for row in mean.tolist()]

@@ -14,7 +14,7 @@ from simultan.data.vocabulary import EOS
 from simultan.model import TranslationModel
 from simultan.model.state import Step
 from simultan.streaming.agents import AGENTS as KNOWN
-from simultan.streaming.agents import READ, Agent, Scores, Seen, forms
+from simultan.streaming.agents import READ, WRITE, Agent, Scores, Seen, forms
 from simultan.streaming.backends import Backend, OfflineModel
 from simultan.streaming.session import End, Event, Read, Session, Write
 
@@ -132,6 +132,70 @@ ATTENTION = [
 )
 def test_attention_by_hand(agent: str, chunks: list[str], expected: list[tuple[str, int]]) -> None:
     assert run(scripted(SCRIPT, ATTENTION), agent, chunks) == expected
+
+
+def test_a_refused_token_is_no_written_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What agreement compares begins where what is written ends, whatever guards have refused."""
+    refused, real = 0, KNOWN["agreement"].decide
+
+    def decide(agent: Agent, seen: Seen) -> list[int]:
+        assert seen.tokens == [session.decider.backend.state.length[0]]
+        answers: list[int] = real(agent, seen)
+        wanted.append(answers.count(WRITE))
+        return answers
+
+    monkeypatch.setattr(KNOWN["agreement"], "decide", decide)
+    for seed in range(6):
+        wanted: list[int] = []
+        session = Session(make("offline", "transformer", seed), CODEC, "agreement:2", segment=False)
+        for word in sentence(14, seed).split():
+            session.feed(word)
+        refused += sum(wanted) - session.decider.backend.state.length[0]
+    assert refused > 0
+
+
+@pytest.mark.parametrize("after", ["agreement:2", "hold:1"])
+@pytest.mark.parametrize("before", ["wait-if-diff:1,3", "wait-k:2"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_another_agent_sees_no_word_that_only_the_last_one_has_seen(
+    architecture: str, before: str, after: str
+) -> None:
+    """A guessed end stands right behind what the model sees, not behind words read ahead."""
+    session = Session(make("offline", architecture, 1), CODEC, before)
+    decider, guesses = session.decider, 0
+    real = decider.backend.score
+
+    def score(rows: list[int], visible: list[int], attention: bool) -> Scores:
+        nonlocal guesses
+        for row, tokens in zip(rows, visible, strict=True):
+            if decider.guessed[row] is not None:
+                guesses += 1
+                assert decider.backend.state.available[row] == tokens
+        scores: Scores = real(rows, visible, attention)
+        return scores
+
+    decider.backend.score = score  # type: ignore[method-assign]
+    words = sentence(12, 1, ".").split()
+    session.feed(" ".join(words[:6]))
+    session.set_decoding(after)
+    for word in words[6:]:
+        session.feed(word)
+    session.finish()
+    assert guesses > 0
+
+
+@pytest.mark.parametrize("agent", ["align-att:2", "ed-att:0.3,2"])
+def test_a_window_has_forgotten_what_attention_would_be_measured_on(agent: str) -> None:
+    with pytest.raises(ValueError, match="does not show its attention"):
+        Session(make("offline", "transformer", window=16), CODEC, agent)
+
+
+def test_agreement_of_prefixes_that_a_window_has_dropped() -> None:
+    for seed in range(4):
+        session = Session(make("offline", "transformer", seed, window=4), CODEC, "agreement:5")
+        for part in range(30):
+            session.feed(sentence(3, part))
+        session.finish()
 
 
 def test_attention_is_summed_over_the_pieces_of_a_word() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simultan.config import Config, PolicyConfig
 from simultan.model.policy import Policy, policy_of
 from simultan.streaming.agents import AGENTS, load_agent
-from simultan.streaming.decoding import Decoding
+from simultan.streaming.decoding import Decoding, Sampling
 from simultan.streaming.lags import Lags
 
 LEARNED = Policy("mma-il", learned=True, lookback=None, every_head=True)
@@ -103,6 +103,12 @@ def test_bad_agents(text: str) -> None:
 def test_bad_values(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Decoding(**given)
+
+
+def test_a_temperature_keeps_its_digits() -> None:
+    exact = Decoding(sample=Sampling(0.1234567))
+    assert Decoding.parse(str(exact)) == exact
+    assert str(Decoding(sample=Sampling(0.8, 10, 3))) == "sample=0.8,10,3"
 
 
 def test_a_decoding_is_text_or_itself() -> None:

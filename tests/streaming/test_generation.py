@@ -232,6 +232,17 @@ def test_sampling_follows_the_distribution() -> None:
         assert abs((one == other).double().mean().item() - chance) < 0.015
 
 
+@pytest.mark.parametrize("top_k", [0, 2])
+def test_extreme_temperatures(top_k: int) -> None:
+    logits = torch.tensor([1.0, 0.0, -1.0, 2.0, -torch.inf]).repeat(500, 1)
+    numbers, zero = torch.arange(len(logits)), torch.zeros(len(logits), dtype=torch.long)
+    for cold in (1e-45, 1e-40, 1e-20):
+        assert set(draw(logits, Sampling(cold, top_k), numbers, zero).tolist()) == {3}
+    for hot in (1e20, 1e39, 1e300):
+        drawn = set(draw(logits, Sampling(hot, top_k), numbers, zero).tolist())
+        assert drawn == ({0, 3} if top_k else {0, 1, 2, 3})
+
+
 def test_equal_logits_are_equally_likely() -> None:
     """Which of them topk takes depends on the machine and on how many rows there are."""
     logits = torch.tensor([0.0, 2.0, 0.0, -1.0, 0.0, 1.0]).repeat(40_000, 1)

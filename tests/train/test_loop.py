@@ -372,6 +372,32 @@ def test_a_kill_before_the_validation_only_delays_it(tmp_path):
     assert [r["update"] for r in metrics(tmp_path / "run", "valid")] == [4, 8, 12]
 
 
+def test_a_kill_before_the_end_leaves_no_older_final_model(tmp_path, monkeypatch):
+    """A run that had ended by the clock goes on, and is killed between checkpoint and average."""
+    config = with_train(cooldown=4, warmup=0, average=1, save_every=100)
+    out, now, real = tmp_path / "run", [0.0], loop.seed
+
+    def an_update(number: int, update: int, rank: int) -> None:
+        now[0] += 1.0 * (update > 0)
+        real(number, update, rank)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "seed", an_update)
+        patched.setattr(loop.time, "perf_counter", lambda: now[0])
+        early = fit(config, out, minutes=8 / 60).update
+    assert 0 < early < config.train.updates
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop.RunFolder, "finish", die)
+        with pytest.raises(KeyboardInterrupt):
+            fit(config, out)
+    assert fit(config, out).finished
+    assert_same(out / "final", out / "checkpoints" / f"{config.train.updates:08d}")
+
+
 def test_accumulated_batches_are_one_large_batch(corpus):
     """Sums are divided by what the whole update counts, not batch by batch."""
     config = CONFIG

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import torch
+
 from simultan.data.vocabulary import EOS
 from simultan.model import TranslationModel
 from simultan.streaming.agents import READ, WRITE, Agent, Guess, Rest, Scores, Seen, load_agent
@@ -98,6 +100,8 @@ class AgentsDecide:
         self.heard: list[list[int]] = [[] for _ in rows]  # source tokens of the segment
         self.encoded = [0] * len(rows)  # of them, those that the model has read
         self.guessed: list[Guessed | None] = [None] * len(rows)
+        # of a row that has read nothing
+        self.empty = backend.mark(0) if backend.rewinds and backend.tries else None
         self.on_guess: Callable[[int, bool], None] | None = None  # a row, and whether it was right
 
     def set_decoding(self, decoding: Decoding, row: int) -> None:
@@ -107,6 +111,8 @@ class AgentsDecide:
         if self.loaded[text] is not self.agents[row]:
             self.agents[row], self.memory[row] = self.loaded[text], {}
             self._take_back(row)
+            if self._adds_words(self.agents[row]):
+                self._read_less(row)
 
     def read(self, rows: Sequence[int], tokens: list[list[int]], ended: Sequence[bool]) -> None:
         """More source tokens. Where an agent guesses, the model reads them one word at a time."""
@@ -128,6 +134,15 @@ class AgentsDecide:
         )
         for row, count in new:
             self.encoded[row] = count
+
+    @torch.inference_mode()
+    def _read_less(self, row: int) -> None:
+        """The agent before may have let the model read words beyond those that it is to see."""
+        seen = self._tokens(row)
+        if self.encoded[row] > seen and self.empty is not None:
+            self.backend.rewind(row, self.empty)
+            self.encoded[row] = 0
+            self._encode([row], [seen])
 
     def _adds_words(self, agent: Agent) -> bool:
         """Whether a word that was never said may stand after what the model has read."""
@@ -205,6 +220,7 @@ class AgentsDecide:
             source_words=source_words,
             go_on=go_on if self.backend.tries else None,
             lookahead=agent.lookahead,
+            tokens=[state.committed for state in states],
             source=lambda: [self.heard[row][: self._tokens(row)] for row in rows],
             guessed=[self._guessed_tokens(row) for row in rows],
         )

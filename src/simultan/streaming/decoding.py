@@ -25,6 +25,12 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
 }
 
 
+def _short(value: float) -> str:
+    """As few digits as say the same."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
+
+
 @dataclass(frozen=True)
 class Sampling:
     """Tokens are drawn at random, as likely as the model says."""
@@ -48,7 +54,7 @@ class Sampling:
         return cls(float(temperature), *map(int, rest))
 
     def __str__(self) -> str:
-        return f"{self.temperature:g},{self.top_k},{self.seed}"
+        return f"{_short(self.temperature)},{self.top_k},{self.seed}"
 
 
 @dataclass(frozen=True)
@@ -144,8 +150,7 @@ class Decoding:
         for name in _NUMBERS:
             value = vars(self)[name]
             if value is not None:
-                short = f"{value:g}"
-                return f"{name}={short if float(short) == value else repr(value)}"
+                return f"{name}={_short(value)}"
         return "default"
 
     def resolve(self, policy: Policy, lags: Lags) -> Decoding:

@@ -43,6 +43,7 @@ class Row:
     told: int = 0  # of those read, those up to the last End
     words: int = 0  # words of the segment that the model has read
     written: int = 0  # words written in the segment
+    committed: int = 0  # target tokens of the segment
     latest: int = 0  # the largest delay so far
     closed: bool = False  # no more words will be fed
     done: bool = False  # and all of them are translated

@@ -255,7 +255,8 @@ def draw(logits: Tensor, sampling: Sampling, numbers: Tensor, positions: Tensor)
             logits = logits.gather(1, index)
         chances = ((logits - best.values[:, :1]) / sampling.temperature).exp()
     else:
-        chances = torch.softmax(logits / sampling.temperature, -1)
+        scaled = (logits - logits.amax(-1, keepdim=True)) / sampling.temperature
+        chances = torch.softmax(scaled.masked_fill(logits.isneginf(), -torch.inf), -1)
     sums = chances.cumsum(-1)
     place = _uniform(sampling.seed, numbers, positions)[:, None] * sums[:, -1:]
     column = torch.searchsorted(sums, place.to(sums.dtype), right=True)

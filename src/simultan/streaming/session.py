@@ -270,6 +270,7 @@ class Session:
                 self.on_token(choice)
             self._emit(choice, state.writer.push(choice.token), events)
             committed.append(choice)
+            state.committed += 1
             state.waiting = False  # there may be more to write without reading
             state.reached = furthest
             if choice.token != WORD_END:

@@ -10,6 +10,8 @@ import dataclasses
 import shutil
 from pathlib import Path
 
+import torch
+
 from simultan import atomic, checkpoint
 from simultan import config as configuration
 from simultan.config import Config, ConfigError
@@ -78,16 +80,18 @@ class RunFolder:
             if update not in wanted:
                 shutil.rmtree(self.checkpoint(update))
 
-    def finish(self, config: Config, anew: bool) -> None:
-        """Average the last checkpoints into the final model; anew: in the place of an older one."""
-        if self.final.exists():
-            if not anew:
-                return
-            shutil.rmtree(self.final)
+    def finish(self, config: Config) -> None:
+        """Average the last checkpoints into the final model, in the place of an older one."""
         updates = self.updates()
         regular = [u for u in updates[:-1] if is_regular(config, u)] + updates[-1:]
         chosen = [self.checkpoint(u) for u in regular[-max(config.train.average, 1) :]]
-        checkpoint.save(self.final, checkpoint.average(chosen), config, Codec.load(chosen[-1]))
+        weights = checkpoint.average(chosen)
+        if self.final.exists():  # of these checkpoints, or of those before a run went on
+            known = checkpoint.load_weights(self.final)
+            if all(torch.equal(known[name], weights[name]) for name in weights):
+                return
+            shutil.rmtree(self.final)
+        checkpoint.save(self.final, weights, config, Codec.load(chosen[-1]))
 
 
 def is_regular(config: Config, update: int) -> bool:

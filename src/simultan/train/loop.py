@@ -190,7 +190,7 @@ class Run:
         if stopped:
             return Outcome(self.update, finished=False, folder=self.folder.last)
         if self.journal is not None:
-            self.folder.finish(self.config, anew=self.update > first)
+            self.folder.finish(self.config)
             if self.step.end == self.update < total:
                 self.journal.say(
                     f"time is up at update {self.update} of {total}: {self.folder.final} holds the"

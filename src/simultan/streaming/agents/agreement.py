@@ -28,19 +28,15 @@ class Agreement(Agent):
             return missing if all(missing) else self._compare(seen, missing)
         new = seen.newly_read()
         for row, rest in zip(new, seen.go_on(new) if new else [], strict=True):
-            memory = seen.memory[row]
-            place = memory.setdefault("place", 0)  # tokens written
+            memory, place = seen.memory[row], seen.tokens[row]
             past = [*memory.get("past", []), (place, rest.tokens)][-self.prefixes :]
             agreed = common_prefix([tokens[place - start :] for start, tokens in past])
             enough = len(past) == self.prefixes
             memory.update(past=past, until=place + len(agreed) if enough else place)
-        answers = []
-        for memory, ended in zip(seen.memory, seen.ended, strict=True):
-            write = not ended and memory["place"] < memory["until"]
-            if write:
-                memory["place"] += 1
-            answers.append(WRITE if write else READ)
-        return answers
+        return [
+            WRITE if not ended and place < memory["until"] else READ
+            for memory, ended, place in zip(seen.memory, seen.ended, seen.tokens, strict=True)
+        ]
 
     def _compare(self, seen: Seen, missing: list[int]) -> list[int]:
         views = zip(seen.scores.best, *(view.best for view in seen.ahead), strict=True)

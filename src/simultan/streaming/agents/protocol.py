@@ -85,6 +85,7 @@ class Seen:
     memory: list[dict[str, Any]]  # what the agent wants to remember of this row and sentence
     score: Callable[[int], Scores]  # with so many words more than `read`
     lookahead: tuple[int, ...] = ()
+    tokens: list[int] = field(default_factory=list)  # target tokens that are written
     source: Callable[[], list[list[int]]] = list  # tokens that the model sees, without a guess
     source_words: Callable[[], list[list[int]]] = list  # the word that each of them belongs to
     guessed: list[int] = field(default_factory=list)  # tokens that it sees as a guess, after them

@@ -25,8 +25,8 @@ class Incremental:
         with torch.inference_mode():
             self.state = model.initial_state(rows)
         self.last = [BOS] * rows  # the last token written
-        self.attention_layers = len(model.cross_attentions())
         self.tries = not model.window  # a window forgets what it has passed
+        self.attention_layers = len(model.cross_attentions()) if self.tries else 0
 
     def read(self, rows: Sequence[int], tokens: list[list[int]], ended: Sequence[bool]) -> None:
         counts = [len(taken) for taken in tokens]
@@ -37,7 +37,8 @@ class Incremental:
 
     def score(self, rows: Sequence[int], visible: Sequence[int], attention: bool) -> Scores:
         for row, tokens in zip(rows, visible, strict=True):
-            self.state.limit(row, tokens)
+            dropped = max(cache.base[row] for cache in self.state.source_caches)
+            self.state.limit(row, max(tokens, dropped + 1))
         last = [self.last[row] for row in rows]
         step = self.model.step(last, self.state, rows, [THRESHOLD] * len(last), attention=attention)
         step.logits[:, :EOS] = -torch.inf  # padding and begin are never written
