@@ -55,6 +55,7 @@ def test_words_in_any_pieces(pause: float) -> None:
     assert list(display.read_words(cut)) == whole
     assert list(display.read_words(piped(b"a\xffb\n\nc"))) == ["a\ufffdb", "\n", "\n", "c"]
     assert list(display.read_words(piped())) == []
+    assert list(display.read_words(piped(text.decode().encode("utf-16")))) == whole
 
 
 def test_pace(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import keyword
 import os
@@ -97,6 +98,8 @@ def main() -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         message = f"{error.filename}: {reason}" if error.filename else reason
+        if error.errno == errno.ENOSPC:
+            message += "; what was being written may be incomplete: make room and run this again"
     except ValueError as error:
         message = str(error)
     else:

@@ -42,10 +42,12 @@ def read_words(descriptor: int, pace: float = 0.0) -> Iterator[str]:
     Text that is not UTF-8 is read all the same, after one warning.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    rest, more, warned = "", True, False
+    rest, more, warned, first = "", True, False, True
     while more:
         data = os.read(descriptor, 65_536)
-        more = bool(data)
+        if first and data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # Windows says so
+            decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        more, first = bool(data), False
         text = decoder.decode(data, final=not more)
         if "\N{REPLACEMENT CHARACTER}" in text and not warned:
             warned = True

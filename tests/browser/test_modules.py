@@ -88,10 +88,27 @@ def test_captions(page: Any) -> None:
         "00:00:01.600 --> 00:00:03.600\ntrois\n\n"
         "00:00:09.250 --> 00:00:11.250\nquatre\n"
     )
+    sentences = [{"text": f"s{i}", "at": 1.0 + i / 10, "last": True} for i in range(5)]
+    at_once = call(page, "captions.js", "parseCues", call(page, "captions.js", "toVtt", sentences))
+    assert [cue["start"] for cue in at_once] == [1.0, 1.5, 2.0, 2.5, 3.0]
+    ends, starts = [cue["end"] for cue in at_once], [cue["start"] for cue in at_once]
+    assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
     long = [{"text": f"word{i}", "at": i / 10} for i in range(200)]
     vtt = call(page, "captions.js", "toVtt", long)
     assert call(page, "captions.js", "parseCues", vtt)[0]["start"] == 0
     assert max(map(len, vtt.splitlines())) <= 80
+
+
+def test_a_damaged_caption_is_told(page: Any) -> None:
+    cue = "00:00:01.000 --> 00:00:03.000\nGuten Morgen.\n\n"
+    assert call(page, "captions.js", "damaged", f"WEBVTT\n\n{cue}") == 0
+    assert call(page, "captions.js", "damaged", f"WEBVTT\n\n{cue}00:01 --> x\nHallo.\n") == 6
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "windows-1252"])
+def test_files_in_old_encodings(page: Any, encoding: str) -> None:
+    text = "Schöne Grüße – äöü ß"
+    assert call(page, "captions.js", "decode", list(text.encode(encoding))) == text
 
 
 def test_words_are_the_servers_words(page: Any) -> None:

@@ -152,17 +152,24 @@ def test_kill_9_and_resume_equals_unbroken(tmp_path):
     assert updates == sorted(set(updates))
 
 
-@pytest.mark.parametrize("moment", [3, 4, 11])
-def test_sigterm_saves_and_stops(moment, tmp_path, unbroken, monkeypatch):
+@pytest.mark.parametrize(
+    ("moment", "number"), [(3, signal.SIGTERM), (4, signal.SIGINT), (11, signal.SIGTERM)]
+)
+def test_a_signal_saves_and_stops(moment, number, tmp_path, unbroken, monkeypatch):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job may ignore it
     call = step.Step.__call__
 
     def signalled(self, update, batches):
         call(self, update, batches)
         if update == moment:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
 
     monkeypatch.setattr(step.Step, "__call__", signalled)
-    outcome = fit(CONFIG, tmp_path / "run")
+    try:
+        outcome = fit(CONFIG, tmp_path / "run")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (outcome.update, outcome.finished) == (moment, False)
     assert outcome.folder.resolve().name == f"{moment:08d}"
     monkeypatch.undo()

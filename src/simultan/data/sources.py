@@ -113,9 +113,10 @@ def read_lines(path: str | Path, errors: Literal["strict", "replace"] = "strict"
             try:
                 yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", errors)
             except UnicodeDecodeError as error:
+                likely = "UTF-16" if b"\0" in line else "WINDOWS-1252"
                 raise ValueError(
                     f"{path}, line {lines.number}: {UNDECODABLE}; convert it, for example with"
-                    " iconv -f WINDOWS-1252 -t UTF-8"
+                    f" iconv -f {likely} -t UTF-8"
                 ) from error
 
 

@@ -8,6 +8,7 @@ checkpoint equals an unbroken one, whatever validation or a restart drew in betw
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import signal
 import threading
@@ -362,18 +363,26 @@ def seed(number: int, update: int, rank: int) -> None:
 
 @contextlib.contextmanager
 def termination() -> Iterator[Callable[[], bool]]:
-    """Whether SIGTERM came, instead of dying of it; a second one kills as usual."""
+    """Whether SIGTERM or Ctrl-C came, instead of dying of it; a second one kills as usual."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event.is_set
         return
 
-    def arrive(*_: object) -> None:
+    def arrive(number: int, _: object) -> None:
         event.set()
-        signal.signal(signal.SIGTERM, before)
+        restore()
+        if number == signal.SIGINT:
+            os.write(2, b"\nsaving what was learnt; Ctrl-C once more ends at once\n")
 
-    before = signal.signal(signal.SIGTERM, arrive)
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    # a job in the background ignores Ctrl-C, and goes on to
+    wanted = [n for n in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, arrive) for number in wanted}
     try:
         yield event.is_set
     finally:
-        signal.signal(signal.SIGTERM, before)
+        restore()

@@ -4,10 +4,24 @@ import { gap } from "./words.js";
 
 const PACE = 2.5; // words a second of a text without times
 const LONGEST = 80; // characters of a caption
+const SHORTEST = 0.5; // seconds of a caption
 const LINGER = 2; // seconds that a caption stays when none follows
 const STAMP = String.raw`(?:(\d+):)?(\d{1,2}):(\d{2})[.,](\d{1,3})`;
 const TIMING = new RegExp(String.raw`${STAMP}\s*-->\s*${STAMP}`);
 const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', nbsp: " ", lrm: "", rlm: "" };
+
+/** The text of a file's bytes: UTF-8, UTF-16 that says so, or else what old programs of Windows write. */
+export function decode(data) {
+  const bytes = new Uint8Array(data);
+  const [first, second] = bytes;
+  if (first === 0xff && second === 0xfe) return new TextDecoder("utf-16le").decode(bytes);
+  if (first === 0xfe && second === 0xff) return new TextDecoder("utf-16be").decode(bytes);
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    return new TextDecoder("windows-1252").decode(bytes);
+  }
+}
 
 /** The words of a file: [{word, at}], `at` in seconds; {end: true} where a paragraph ends. */
 export function schedule(text, name = "") {
@@ -39,6 +53,12 @@ export function parseCues(text) {
     .sort((a, b) => a.start - b.start);
 }
 
+/** The number of the first line that should be a caption's times and is not; 0: there is none. */
+export function damaged(text) {
+  const lines = text.split(/\r\n?|\n/);
+  return lines.findIndex((line) => line.includes("-->") && !TIMING.test(line)) + 1;
+}
+
 function seconds([hours, minutes, whole, fraction]) {
   return +(hours ?? 0) * 3600 + +minutes * 60 + +whole + +fraction.padEnd(3, "0") / 1000;
 }
@@ -67,9 +87,11 @@ export function toVtt(words, language = "") {
     open.end = at + LINGER;
     if (last) open = null;
   }
+  let until = 0; // what was translated at once came faster than it can be read: one after another
   const blocks = cues.map(({ start, end, text }, i) => {
-    const until = Math.max(start + 0.5, Math.min(end, cues[i + 1]?.start ?? end));
-    return `${stamp(start)} --> ${stamp(until)}\n${escape(text)}\n`;
+    const from = Math.max(start, until);
+    until = Math.max(from + SHORTEST, Math.min(end, cues[i + 1]?.start ?? end));
+    return `${stamp(from)} --> ${stamp(until)}\n${escape(text)}\n`;
   });
   return `WEBVTT\n\n${blocks.join("\n")}`;
 }

@@ -1,6 +1,6 @@
 // Files: opened or dropped, then played as if they were spoken, or translated at once.
 
-import { isTimed, schedule } from "./captions.js";
+import { damaged, decode, isTimed, schedule } from "./captions.js";
 import { hideNotice, showNotice } from "./notice.js";
 import { Player } from "./player.js";
 import { text } from "./strings.js";
@@ -52,12 +52,14 @@ export function showPlayer(player) {
 /** Captions play at once, in their own time; a text waits for whether it is to be played at all. */
 async function open(file, player) {
   const readable = /\.(txt|srt|vtt)$/i.test(file.name) || file.type.startsWith("text/");
-  const found = readable ? await file.text() : "";
+  const found = readable ? decode(await file.arrayBuffer()) : "";
   const items = found.includes("\0") ? [] : schedule(found, file.name);
   if (!items.length) {
     return showNotice("file", text(found ? "fileEmpty" : "fileWrong", { name: file.name }));
   }
-  hideNotice("file");
+  const line = isTimed(file.name) ? damaged(found) : 0;
+  if (line) showNotice("file", text("fileDamaged", { name: file.name, line }));
+  else hideNotice("file");
   player.load(items, file.name);
   player.setSpeed(+$("speed").value);
   if (isTimed(file.name)) player.play();

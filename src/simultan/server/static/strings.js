@@ -162,6 +162,10 @@ const TABLE = {
     "“{name}” is no text file. Choose a .txt, .srt or .vtt file.",
     "„{name}“ ist keine Textdatei. Wählen Sie eine .txt-, .srt- oder .vtt-Datei.",
   ],
+  fileDamaged: [
+    "“{name}”, line {line}: these are no times of a caption; it is left out.",
+    "„{name}“, Zeile {line}: Das sind keine Zeiten eines Untertitels; er fehlt.",
+  ],
   cannotCopy: [
     "The browser does not let the page copy. The translation is selected: press Ctrl+C.",
     "Der Browser lässt die Seite nicht kopieren. Die Übersetzung ist markiert: Strg+C drücken.",
