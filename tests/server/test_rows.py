@@ -7,15 +7,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from running_servers import CODEC, MODEL, Client, Running, expected, text_of, wait_until
+import torch
+from running_servers import CODEC, MODEL, Client, Running, expected, make, text_of, wait_until
 
+from simultan.model import TranslationModel
 from simultan.server.batcher import MOST_TOKENS, Batcher
 from simultan.server.metrics import Metrics
 from simultan.server.protocol import Finished, ProtocolError, Write
 from simultan.server.queue import Queue
 from simultan.server.settings import Settings
 from simultan.streaming.decoding import Decoding
-from simultan.streaming.session import Event, Session
+from simultan.streaming.session import End, Event, Session
+from simultan.streaming.session import Write as SessionWrite
 
 Start = Callable[..., Running]
 DECODING = Decoding(threshold=0.5)
@@ -24,8 +27,8 @@ DECODING = Decoding(threshold=0.5)
 class Work:
     """A batcher without a thread: turns are taken by hand."""
 
-    def __init__(self, rows: int, **options: Any) -> None:
-        self.session = Session(MODEL, CODEC, DECODING, rows=rows, segment=True)
+    def __init__(self, rows: int, model: TranslationModel = MODEL, **options: Any) -> None:
+        self.session = Session(model, CODEC, DECODING, rows=rows, segment=True)
         settings = Settings(words_per_second=1e9, **options)
         self.batcher = Batcher(self.session, settings, Metrics())
         self.said: dict[Queue, list[Any]] = {}
@@ -35,12 +38,15 @@ class Work:
         self.said[queue] = []
         return queue
 
+    def obey(self) -> None:
+        while not self.batcher._commands.empty():
+            command = self.batcher._commands.get()
+            assert command is not None
+            command()
+
     def turn(self, times: int = 1) -> None:
         for _ in range(times):
-            while not self.batcher._commands.empty():
-                command = self.batcher._commands.get()
-                assert command is not None
-                command()
+            self.obey()
             self.batcher._turn()
             for queue, message in self.batcher._out:
                 self.said[queue].append(message)
@@ -275,7 +281,7 @@ def test_an_acknowledgement_that_crosses_a_full_window_wakes_the_thread() -> Non
             self.looks += 1
             return self.looks == 1
 
-    crossing = Crossing(work.batcher, lambda message: None, DECODING, False)
+    crossing = Crossing(work.batcher, lambda message: None, DECODING, False, "")
     assert not crossing.blocks()
 
 
@@ -308,3 +314,178 @@ def test_a_flood_of_commands_leaves_time_for_turns(start: Start) -> None:
         over.set()
         flood.join()
     wait_until(lambda: server.live.batcher.idle)
+
+
+def soft_model() -> TranslationModel:
+    """Its heads hesitate: a threshold makes a difference."""
+    model = make("mma-il", "transformer", seed=3)
+    with torch.no_grad():
+        for attention in model.cross_attentions():
+            attention.select_query.weight /= 1e7
+            attention.select_query.bias /= 1e7
+            attention.energy_bias /= 1e7
+    return model
+
+
+SOFT = soft_model()
+
+
+def changing(words: list[str], *changes: tuple[int, float]) -> list[tuple[str, int]]:
+    """What a session that nobody disturbs writes, with these thresholds from these words on."""
+    session = Session(SOFT, CODEC, DECODING, segment=True)
+    events: list[Event] = []
+    for position, word in enumerate(words):
+        for _, threshold in filter(lambda change: change[0] == position, changes):
+            session.set_decoding(Decoding(threshold=threshold))
+        events += session.feed(word)
+    events += session.finish()
+    return [(e.text, e.delay) for e in events if isinstance(e, SessionWrite)]
+
+
+@pytest.mark.parametrize(
+    "changes", [[(6, 0.3)], [(0, 0.3), (4, 0.6)], [(0, 0.3), (3, 0.6), (6, 0.4), (6, 0.3)]]
+)
+def test_a_sentence_is_said_again_with_the_decodings_it_was_said_with(
+    changes: list[tuple[int, float]],
+) -> None:
+    words = text_of(1, sentences=2, words=9).split()
+    work = Work(rows=1, model=SOFT, hold_seconds=0.0)
+    queue = work.open()
+    for position, word in enumerate(words):
+        for _, threshold in filter(lambda change: change[0] == position, changes):
+            queue.set_decoding(Decoding(threshold=threshold))
+        queue.push([word])
+        work.turn(30)
+        other = work.open()  # the row is taken away after every word
+        other.push(["ab!"])
+        other.finish()
+        work.until_done(other)
+    queue.finish()
+    work.until_done(queue)
+    said = changing(words, *changes)
+    assert work.writes(queue) == said
+    assert said != changing(words, (0, changes[-1][1]))
+
+
+def test_a_decoding_waits_for_what_is_being_written() -> None:
+    """So it counts after which word it came, and nothing else, if the row is lost."""
+    words = text_of(1, sentences=1, words=9).split()
+    work = Work(rows=1, model=SOFT)
+    queue = work.open()
+    queue.set_decoding(Decoding(threshold=0.3))
+    queue.push(words[:5])
+    work.turn(2)
+    queue.set_decoding(Decoding(threshold=0.6))
+    queue.push(words[5:])
+    work.turn()
+    assert len(queue.open) == 5  # they are still being translated
+    for _ in range(4):
+        work.turn(3)
+        work.batcher.rows._park(queue)
+    queue.finish()
+    work.until_done(queue)
+    assert work.writes(queue) == changing(words, (0, 0.3), (5, 0.6))
+
+
+def test_what_a_cut_leaves_over_is_read_anew() -> None:
+    """By the row, with what it decodes with now; so it is later said again like that."""
+    work = Work(rows=1, model=SOFT)
+    queue = work.open()
+    queue.push(["ab", "cd"])
+    work.turn(30)
+    queue.set_decoding(Decoding(threshold=0.6))
+    queue.push(["ef"])
+    work.turn(30)
+    assert [word.decoding for word in queue.open] == [DECODING, DECODING, queue.decoding]
+    queue.tell(End(1))
+    assert [word.decoding for word in queue.open] == [queue.decoding] * 2
+
+
+class Hall:
+    """Streams that speak on and on, a word each time, on a clock that turns move on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, rows: int, turn: float = 0.05) -> None:
+        self.now, self.turn = 100.0, turn
+        monkeypatch.setattr("simultan.server.rows.time.monotonic", lambda: self.now)
+        self.work = Work(rows)
+        self.said: dict[Queue, list[str]] = {}
+        self.next: dict[Queue, float] = {}
+        self.longest: dict[Queue, float] = {}  # seconds without a row, but with words
+
+    def open(self, address: str) -> Queue:
+        queue = self.work.open(address=address)
+        self.said[queue], self.longest[queue] = [], 0.0
+        self.next[queue] = self.now + 0.1 * (len(self.next) % 4)
+        return queue
+
+    def go_on(self, seconds: float, every: dict[Queue, float], words: list[str]) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            for queue, gap in every.items():
+                if self.next[queue] <= self.now:
+                    self.next[queue] += gap
+                    word = words[len(self.said[queue]) % len(words)]
+                    self.said[queue].append(word)
+                    queue.push([word])
+            self.work.turn()
+            self.now += self.turn
+            for queue in every:
+                if queue.since is not None:
+                    self.longest[queue] = max(self.longest[queue], self.now - queue.since)
+
+    def check(self) -> None:
+        for queue, words in self.said.items():
+            queue.finish()
+            for _ in range(5000):
+                if self.work.said[queue] and isinstance(self.work.said[queue][-1], Finished):
+                    break
+                self.work.turn()
+                self.now += self.turn
+            assert self.work.writes(queue) == expected(" ".join(words))
+
+
+def test_everybody_who_speaks_has_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    hall = Hall(monkeypatch, rows=2)
+    queues = [hall.open(f"address {i}") for i in range(5)]
+    hall.go_on(40, dict.fromkeys(queues, 0.4), [*["ab", "cd", "ef", "fe", "dc", "ba"] * 4, "fa!"])
+    assert max(hall.longest.values()) < 6  # three wait for two rows that are had for 2 seconds
+    assert not any(queue.is_bulk for queue in queues)
+    hall.check()
+
+
+def test_many_talkers_of_one_address_push_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    hall = Hall(monkeypatch, rows=4)
+    talkers = [hall.open("one") for _ in range(12)]
+    hall.go_on(10, dict.fromkeys(talkers, 1.5), ["ab"])
+    honest = [hall.open(f"another {i}") for i in range(2)]
+    every = {**dict.fromkeys(talkers, 1.5), **dict.fromkeys(honest, 0.4)}
+    words = ["ab", "cd", "ef", "fe", "dc", "ba", "ab", "cd", "ef"]
+    hall.go_on(5, every, words)
+    assert max(hall.longest[queue] for queue in honest) < 3.5
+    hall.longest.update(dict.fromkeys(honest, 0.0))
+    hall.go_on(35, every, words)
+    assert all(hall.longest[queue] == 0 for queue in honest)  # their rows are not taken
+    assert max(hall.longest[queue] for queue in talkers) < 20  # they share what is left
+    hall.check()
+
+
+def test_a_row_is_had_until_more_is_written_than_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Saying a long sentence again takes longer here than anybody may have a row."""
+    hall = Hall(monkeypatch, rows=1, turn=0.4)
+    queues = [hall.open("one"), hall.open("another")]
+    hall.go_on(120, dict.fromkeys(queues, 2.0), ["ab", "cd", "ef", "fe", "dc", "ba"])
+    for queue in queues:
+        assert queue.heard > 15
+    hall.check()
+
+
+def test_who_is_made_to_wait_is_not_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
+    hall = Hall(monkeypatch, rows=1)
+    pasted, spoken = hall.open(""), hall.open("")
+    pasted.push(["ab"] * 60)
+    for _ in range(60):
+        spoken.push(["ab"])
+        hall.now += 0.4
+    hall.work.obey()
+    assert pasted.is_bulk
+    assert not spoken.is_bulk

@@ -36,7 +36,7 @@ class Batcher:
 
     def __init__(self, session: Session, settings: Settings, metrics: Metrics) -> None:
         self.session, self.settings, self.metrics = session, settings, metrics
-        self.rows = Rows(session, settings.hold_seconds)
+        self.rows = Rows(session, settings)
         self.queues: dict[Queue, None] = {}  # in the order in which they came
         self.lent = 0.0  # seconds that live streams have to get before others have a turn
         self.busy = False  # something was done in the last turn
@@ -80,9 +80,10 @@ class Batcher:
         decoding: Decoding,
         *,
         is_text: bool = False,
+        address: str = "",
     ) -> Queue:
         """A new stream. `owner` is called in the event loop; `is_text`: it gives way to others."""
-        opened = Queue(self, owner, decoding, is_text)
+        opened = Queue(self, owner, decoding, is_text, address)
         self.post(lambda: self.queues.update({opened: None}))
         return opened
 
@@ -91,11 +92,6 @@ class Batcher:
     def remove(self, queue: Queue) -> None:
         self.queues.pop(queue, None)
         self.rows.release(queue)
-
-    def set_decoding(self, queue: Queue, decoding: Decoding) -> None:
-        queue.decoding = decoding
-        if queue.row is not None:
-            self.session.set_decoding(decoding, queue.row)
 
     def _run(self) -> None:
         self._obey(self._warm_up)
@@ -142,7 +138,8 @@ class Batcher:
         """One turn; seconds until the next can do something, None: when a command comes."""
         for queue in [queue for queue in self.queues if queue.is_over()]:
             self._finish(queue)
-        wait = None if self.rows.give(self.queues) else self.rows.hold_seconds / 4
+        soon = min(self.settings.hold_seconds, self.settings.wait_seconds) / 4
+        wait = None if self.rows.give(self.queues) else soon
         speaking: list[Queue] = []
         others: list[Queue] = []  # whole texts, and long words, which would hold up a whole step
         for queue in [queue for queue in self.queues if queue.row is not None]:
@@ -201,8 +198,16 @@ class Batcher:
     def _feed(self, queue: Queue) -> float:
         """Give the row its next words; seconds until it may have them."""
         row, session = self._row(queue), self.session
+        if queue.again:
+            if not session.wants_turn(row):  # what was read with the decoding before is written
+                self.rows.say_again(queue)
+            return 0.0
         if session.rows[row].queue or queue.closing or not queue.waiting:
             return 0.0
+        if queue.decoding != queue.spoken and queue.waiting[0].text:
+            if session.wants_turn(row):
+                return 0.0
+            self.rows.decode(queue, queue.decoding)
         now, rate = time.monotonic(), self.settings.words_per_second
         queue.allowance += (now - queue.stamp) * rate
         queue.allowance = min(queue.allowance, max(LIGHT, rate))  # unused for a second: lost
@@ -256,7 +261,9 @@ class Batcher:
         now = time.monotonic()
         for queue in group:
             queue.advanced = now
-            if queue.suspect and not queue.skip and not self.session.wants_turn(self._row(queue)):
+            if queue.behind:
+                queue.settled, queue.behind = now, bool(queue.skip or queue.again)
+            if queue.suspect and not queue.skip and not self.rows.is_busy(queue):
                 queue.suspect = False  # what failed with others does not fail alone
             self._rest(queue)
         self.metrics.rows.observe(len(group))

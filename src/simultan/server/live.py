@@ -162,7 +162,9 @@ class Live:
         decoding = self.choose_for(start)
         channel = "" if start.channel is None else channel_of(start.channel)
         self.take_place(address)
-        queue = self.batcher.open(lambda message: self._deliver(session, message), decoding)
+        queue = self.batcher.open(
+            lambda message: self._deliver(session, message), decoding, address=address
+        )
         session = Session(self, queue, decoding, address)
         self.sessions[session.id] = session
         if channel and self.followable:

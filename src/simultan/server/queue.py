@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MOST_EVENTS = 4  # of one row in one turn
 BULK = 40  # words that wait: whoever has more is not speaking, and gives way to those who are
+PACE = 5.0  # and more than so many a second: who is made to wait is not to be bulk for it
 MOST_OPEN = 512  # words of one segment that are kept, to be said again
 
 
@@ -24,6 +25,7 @@ MOST_OPEN = 512  # words of one segment that are kept, to be said again
 class Word:
     text: str  # "": the sentence ends here
     arrived: float
+    decoding: Decoding | None = None  # that it was read with
 
 
 class Queue:
@@ -41,8 +43,11 @@ class Queue:
         owner: Callable[[Numbered | ProtocolError], None],  # an error is the end
         decoding: Decoding,
         is_text: bool,
+        address: str,
     ) -> None:
-        self.batcher, self.owner, self.decoding, self.is_text = batcher, owner, decoding, is_text
+        self.batcher, self.owner, self.is_text = batcher, owner, is_text
+        self.address = address
+        self.decoding = decoding  # of the words that are read from now on
         self.started = self.stamp = self.advanced = time.monotonic()
         self.closed = False
         self.acked = self.heard = self.told = self.produced = 0
@@ -55,9 +60,14 @@ class Queue:
         self.segment = self.written = 0
         # the row, while there is one
         self.row: int | None = None
+        self.since: float | None = None  # it waits for one
         self.base = 0  # source words before the first one of the row
+        self.spoken = decoding  # what the row decodes with
+        self.again: deque[Word] = deque()  # open words that the row has still to be told again
         self.closing = False  # the open segment ends with the words that its row has
         self.replaying = False  # its row was lost: the open segment has to be said again
+        self.settled = 0.0  # when it got it, or had last said again what was sent
+        self.behind = False  # what was sent is not yet all said again
         self.suspect = False  # a step with this row has failed: it is computed alone
         # the open segment
         self.open: deque[Word] = deque()
@@ -79,7 +89,12 @@ class Queue:
         self.batcher.post(lambda: self.waiting.append(Word("", now)))
 
     def set_decoding(self, decoding: Decoding) -> None:
-        self.batcher.post(lambda: self.batcher.set_decoding(self, decoding))
+        """From the next word that is read on."""
+
+        def change() -> None:
+            self.decoding = decoding
+
+        self.batcher.post(change)
 
     def finish(self) -> None:
         """The source is over; a Finished follows."""
@@ -121,7 +136,10 @@ class Queue:
 
     @property
     def is_bulk(self) -> bool:
-        return self.is_text or len(self.waiting) > BULK
+        waiting = self.waiting
+        if self.is_text or len(waiting) <= BULK:
+            return self.is_text
+        return len(waiting) > BULK + PACE * (waiting[-1].arrived - waiting[0].arrived)
 
     @property
     def wants_row(self) -> bool:
@@ -143,7 +161,7 @@ class Queue:
     def take_word(self, text: str) -> None:
         """The first word that waits goes to the row, as this text."""
         word = self.waiting.popleft()
-        word.text = text
+        word.text, word.decoding = text, self.spoken
         self.open.append(word)
         if len(self.open) > MOST_OPEN:  # a model without sentences; it cannot be said again
             self.open.popleft()
@@ -177,6 +195,8 @@ class Queue:
             self.open.popleft()
             self.before += 1
         self.before = words
+        for word in self.open:  # what is left is read anew, with what the row decodes with now
+            word.decoding = self.spoken
         self.segment += 1
         self.emitted = self.skip = 0
         self.whole, self.suspect = True, False

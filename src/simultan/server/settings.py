@@ -74,7 +74,9 @@ class Settings:
     unused_seconds: float = 5.0  # instead of resume_seconds, if nothing was said
     slow_seconds: float = 10.0  # with a full window
     heartbeat_seconds: float = 15.0  # to a follower when nothing is written
-    hold_seconds: float = 5.0  # a row in mid-sentence, while others wait for one
+    hold_seconds: float = 5.0  # a silent stream its row in mid-sentence, while others wait for one
+    wait_seconds: float = 1.0  # for a row, until that of a stream that speaks is taken
+    turn_seconds: float = 2.0  # that stream has had it by then
     drain_seconds: Annotated[
         float, "After SIGTERM, wait this long for open sentences to end.", "<SECONDS>"
     ] = 10.0

@@ -20,7 +20,9 @@ class TextJob:
         self.live, self.address = live, address
         live.take_place(address)
         self.messages: asyncio.Queue[Numbered | ProtocolError] = asyncio.Queue()
-        self.queue = live.batcher.open(self.messages.put_nowait, decoding, is_text=True)
+        self.queue = live.batcher.open(
+            self.messages.put_nowait, decoding, is_text=True, address=address
+        )
         self.task = asyncio.current_task()
         live.jobs.add(self)
         live.metrics.heard.inc(len(words))
