@@ -140,6 +140,24 @@ def test_a_silent_stream_keeps_its_row_while_nobody_wants_it() -> None:
     assert work.writes(queue) == expected("ab cd ef!")
 
 
+def test_words_that_no_model_reads_do_not_keep_a_row() -> None:
+    """They never fill a segment, so it is ended before it cannot be said again."""
+    work = Work(rows=1, hold_seconds=0.0)
+    queue = work.open()
+    for _ in range(6):
+        queue.push(["ab", *["\u266a"] * 99])
+        work.turn(130)
+    assert queue.segment == 1
+    other = work.open()
+    other.push(["ab!"])
+    other.finish()
+    work.until_done(other)
+    queue.finish()
+    work.until_done(queue)
+    said = " ".join(text for text, _ in work.writes(queue))
+    assert said.count("\u266a") == 594
+
+
 def poison(work: Work, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
     """Steps fail while a row has read this word."""
     advance, push, reset = work.session.advance, work.session.push, work.session.reset

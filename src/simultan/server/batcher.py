@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 
 from simultan.server.metrics import Metrics
 from simultan.server.protocol import Numbered, ProtocolError
-from simultan.server.queue import Queue
+from simultan.server.queue import MOST_OPEN, Queue
 from simultan.server.rows import LIGHT, Rows
 from simultan.server.settings import Settings
 from simultan.streaming import session as events
@@ -217,6 +217,9 @@ class Batcher:
         words: list[str] = []
         size = 0
         while queue.waiting and queue.allowance >= 1 and size < LIGHT:
+            if len(queue.open) == MOST_OPEN and session.cuts:  # few of them does the model read
+                queue.closing = True
+                break
             if not queue.waiting[0].text:
                 queue.waiting.popleft()
                 queue.closing = bool(queue.open)
