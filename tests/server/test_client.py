@@ -109,7 +109,34 @@ def test_a_server_that_falls_silent() -> None:
 
 def hurry(stream: client.Stream) -> None:
     """Only now: it is connected, which may take a while."""
-    stream._silence = stream._answer = 0.1
+    stream._silence = stream._answer = stream._patience = 0.1
+
+
+@pytest.mark.parametrize(("outage", "found"), [(50.0, True), (70.0, False)])
+def test_a_line_that_is_down_is_tried_for_the_whole_timeout(
+    monkeypatch: pytest.MonkeyPatch, outage: float, found: bool
+) -> None:
+    now = 0.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    async def connect() -> str:
+        if now < outage:
+            raise ConnectionRefusedError
+        return "a line"
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr("simultan.client.stream.time.monotonic", lambda: now)
+    stream = client.Stream("ws://127.0.0.1:1/ws")  # 60 seconds
+    monkeypatch.setattr(stream, "_open", connect)
+    if found:
+        assert asyncio.run(stream._open_again()) == "a line"  # type: ignore[comparison-overlap]
+    else:
+        with pytest.raises(client.ServerError, match="cannot be reached"):
+            asyncio.run(stream._open_again())
+        assert now > 60
 
 
 async def lose(stream: client.Stream, dead: asyncio.Event) -> None:

@@ -74,9 +74,9 @@ class Stream:
         timeout: float = 60.0,
     ) -> None:
         """`decoding`: such as "lag=4". `channel`: a secret; others can follow `self.channel`, on
-        /overlay?channel=... `timeout`: the stream ends with an error if the server has been silent
-        for so many seconds and cannot be reached again."""
-        self.url, self._token = url, token
+        /overlay?channel=... `timeout`: a connection is lost if the server is silent for half of it,
+        and the stream ends with an error if for so many seconds there can be no other one."""
+        self.url, self._token, self._patience = url, token, timeout
         self._silence = self._answer = timeout / 4  # seconds until we ask; until it has to answer
         wanted = None if decoding is None else str(decoding)
         self._start = Start(decoding=wanted, pair=pair, token=token, channel=channel)
@@ -251,7 +251,7 @@ class Stream:
             await self.abort(error)
 
     async def _open_again(self) -> ClientConnection:
-        delay, until = 0.05, time.monotonic() + self._answer  # and one more try
+        delay, until = 0.05, time.monotonic() + self._patience  # and one more try
         while True:
             try:
                 return await self._open()
