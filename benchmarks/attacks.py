@@ -45,6 +45,7 @@ class Line:
 
     def __init__(self, port: int, reads: bool = True) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), 10, (ATTACKER, 0))
+        self.reads, self.answered = reads, threading.Event()
         if reads:
             threading.Thread(target=self._read, daemon=True).start()
 
@@ -52,7 +53,8 @@ class Line:
         with contextlib.suppress(OSError):
             self.socket.settimeout(None)
             while self.socket.recv(1 << 16):
-                pass
+                self.answered.set()
+        self.answered.set()  # there will be none
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
@@ -61,7 +63,12 @@ class Line:
         self.send(frame(text))
 
     def open_websocket(self, start: bool = True) -> Line:
+        """A frame that comes before the server has said 101 is not heard."""
         self.send(UPGRADE)
+        if self.reads:
+            self.answered.wait(10)
+        else:
+            self.socket.recv(1 << 16)
         if start:
             self.say(START)
         return self
@@ -180,10 +187,10 @@ def hold(opening: bytes, reads: bool = True, say: str = "") -> Callable[[int, fl
         while time.monotonic() < until:
             with contextlib.suppress(OSError):
                 line = Line(port, reads)
-                line.send(opening)
-                if say:
-                    line.say(START)
-                    line.say(say)
+                if opening == UPGRADE:
+                    line.open_websocket().say(say)
+                else:
+                    line.send(opening)
                 kept.append(line)
             time.sleep(0.005)
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import json
 import socket
 import unicodedata
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from running_servers import CODEC, PATIENCE, Client, Running, expected, text_of, wait_until
 from test_faults import bystanders
+from uvicorn.protocols.http.flow_control import FlowControl
 from websockets.exceptions import ConnectionClosed
 
 from simultan.server.access import channel_of
 from simultan.server.connection import Connection
+from simultan.server.guard import GuardedHttp
 from simultan.server.protocol import Ack, Write
 from simultan.server.rates import Arrivals
 from simultan.server.settings import Settings
@@ -112,6 +117,91 @@ def test_a_body_that_does_not_come(start: Start) -> None:
         assert b'"code":"idle"' in read_all(line)
 
 
+PAGE = b"GET /static/strings.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def test_answers_that_nobody_reads_are_not_kept(start: Start) -> None:
+    """Requests that follow each other: their answers fill the buffers, then the clock runs."""
+    server = start(slow_seconds=0.2)
+    with socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        line.connect(("127.0.0.1", server.port))
+        line.setblocking(False)
+        with contextlib.suppress(OSError):
+            line.sendall(PAGE * 10_000)
+        wait_until(lambda: server.server.server_state.total_requests > 0)
+        wait_until(lambda: not len(server.server.config.places))
+
+
+class Buffers:
+    """A transport, and a clock that is turned by hand."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.aborted = False
+        self.clocks: list[tuple[float, Callable[[], None]]] = []
+
+    def get_write_buffer_size(self) -> int:
+        return self.size
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> Any:
+        entry = (seconds, call)
+        self.clocks.append(entry)
+        return SimpleNamespace(cancel=lambda: entry in self.clocks and self.clocks.remove(entry))
+
+    def turn(self) -> float:
+        seconds, call = self.clocks.pop()
+        call()
+        return seconds
+
+
+def guarded(buffers: Buffers, complete: bool) -> GuardedHttp:
+    """A connection whose request was answered, or has an answer without end."""
+    protocol = GuardedHttp.__new__(GuardedHttp)
+    fake: Any = buffers
+    protocol.transport, protocol.loop, protocol.flow = fake, fake, FlowControl(fake)
+    settings: Any = SimpleNamespace(settings=Settings(start_seconds=1.0, slow_seconds=2.0))
+    cycle: Any = SimpleNamespace(response_complete=complete)
+    protocol.config, protocol.cycle, protocol.entered = settings, cycle, True
+    return protocol
+
+
+def test_who_reads_slowly_is_not_cut_off_and_who_stops_is() -> None:
+    buffers = Buffers()
+    protocol = guarded(buffers, complete=False)
+    protocol._watch()
+    assert not buffers.clocks  # a follower: there may be nothing to read for hours
+    buffers.size = 100_000
+    protocol.pause_writing()
+    for _ in range(3):
+        buffers.size -= 1000
+        assert buffers.turn() == 2.0
+        assert not buffers.aborted
+    buffers.size = 10_000
+    protocol.resume_writing()
+    assert not buffers.clocks
+    buffers.size = 100_000
+    protocol.pause_writing()
+    buffers.turn()
+    assert buffers.aborted
+
+
+def test_the_rest_of_an_answer_is_waited_for_while_it_is_taken() -> None:
+    buffers = Buffers()
+    protocol = guarded(buffers, complete=True)
+    buffers.size = 3000
+    protocol._watch()
+    for _ in range(3):
+        buffers.size -= 1000
+        assert buffers.turn() == 1.0
+        assert not buffers.aborted
+    buffers.turn()  # all is taken, and no other request came
+    assert buffers.aborted
+
+
 BAD_REQUESTS = [
     b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\nTransfer-Encoding: chunked"
     b"\r\n\r\n0\r\n\r\nG",
@@ -137,6 +227,23 @@ def test_requests_that_mean_two_things_are_refused(start: Start) -> None:
         assert len(codes) == 1 or request.startswith(b"PRI")
     server.change(start_seconds=PATIENCE)
     assert Client(server.url).translate("ab!") == expected("ab!")
+
+
+# --- the benchmark's attacks ---
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_the_benchmark_attacks_open_sessions(
+    start: Start, monkeypatch: pytest.MonkeyPatch, reads: bool
+) -> None:
+    """A websocket that is never started would attack nothing."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    attacks = importlib.import_module("attacks")
+    server = start()
+    lines = [attacks.Line(server.port, reads).open_websocket() for _ in range(10)]
+    wait_until(lambda: len(server.live.sessions) == len(lines))
+    for line in lines:
+        line.socket.close()
 
 
 # --- one address ---

@@ -64,11 +64,15 @@ class GuardedConfig(uvicorn.Config):
 
 
 class GuardedHttp(H11Protocol):
-    """A request has a while to be complete, as has the next one on the same connection."""
+    """A request has a while to be complete, as has the next one on the same connection.
+
+    So has an answer to be taken: who does not read it could keep it, and a place, for ever.
+    """
 
     config: GuardedConfig
     entered = False
     deadline: asyncio.TimerHandle | None = None
+    left = 0  # bytes of answers that were not taken when the clock was set
 
     @property
     def address(self) -> str:
@@ -106,13 +110,34 @@ class GuardedHttp(H11Protocol):
         super().send_400_response(msg)
 
     def _watch(self) -> None:
-        """While the app works on a request, the clock stands still."""
-        working = self.cycle is not None and not self.cycle.response_complete
+        """While the app works on a request and its answer is taken, the clock stands still."""
+        full = self.flow.write_paused
+        working = self.cycle is not None and not self.cycle.response_complete and not full
         if working or not self.entered:
             self._unwatch()
         elif self.deadline is None:
-            seconds = self.config.settings.start_seconds
-            self.deadline = self.loop.call_later(seconds, self.transport.abort)
+            settings = self.config.settings
+            seconds = settings.slow_seconds if full else settings.start_seconds
+            self.left = self.transport.get_write_buffer_size()
+            self.deadline = self.loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        """Time is up; who has taken some of its answer meanwhile is only slow."""
+        self.deadline = None
+        if self.transport.get_write_buffer_size() < self.left:
+            self._watch()
+        else:
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unwatch()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._unwatch()
+        self._watch()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
