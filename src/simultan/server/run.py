@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import stat
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -32,13 +33,17 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self.live, self.announce = live, announce
         self.patient = True  # a Ctrl-C does not wait for sentences
+        self.failure: OSError | None = None  # why it ended
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.announce and self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
-            print(f"simultan: http://{shown}:{port} (Ctrl-C stops it)", flush=True)
+            try:
+                print(f"simultan: http://{shown}:{port} (Ctrl-C stops it)", flush=True)
+            except OSError as error:  # raised here, it would leave the model's thread running
+                self.failure, self.should_exit = error, True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if sig == signal.SIGINT:
@@ -132,7 +137,19 @@ def serve(
             f"a token of fewer than {SHORTEST_TOKEN} characters can be guessed; `openssl rand"
             " -hex 16` makes a good one"
         )
+    _never_wait_for_a_log()
     server.run()
+    if server.failure is not None:
+        raise ValueError(f"standard output: {server.failure.strerror}")
+
+
+def _never_wait_for_a_log() -> None:
+    """If nobody reads the pipe that the log goes to, lines are lost, and the server goes on."""
+    with suppress(OSError, ValueError):  # no file at all, in a test
+        number = sys.stderr.fileno()
+        if stat.S_ISFIFO(os.fstat(number).st_mode):
+            os.set_blocking(number, False)
+            logging.raiseExceptions = False
 
 
 def check_address(host: str, port: int) -> None:
