@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from socket import SO_SNDBUF, SOL_SOCKET
 from typing import Any
 
 import h11
@@ -21,6 +22,7 @@ from simultan.server.settings import Settings
 
 LONGEST_HEADER = 16 * 1024  # bytes, all of a request's headers together
 SLICE = 2048  # bytes of frames that are looked at before others have their turn
+UNSENT = 64 * 1024  # bytes of answers that the kernel keeps for a client; by itself, megabytes
 MOST_LATE = 16 * 1024  # bytes that are still read when we have closed
 CONTROLS = 10.0, 100.0  # pings, pongs and fragments: a second, and at once
 access_log = logging.getLogger("simultan.access")
@@ -82,6 +84,8 @@ class GuardedHttp(H11Protocol):
         super().connection_made(transport)
         self.entered = self.config.enter(self.address)
         if self.entered:
+            # what nobody reads is seen soon, and not after hundreds of answers
+            transport.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, UNSENT)
             self._watch()
         else:
             transport.abort()
