@@ -49,13 +49,13 @@ def expected(text: str, decoding: str = "threshold=0.5") -> list[tuple[str, int]
 class Running:
     """A server in a thread."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, cold: bool = False) -> None:
         self.server: Server = make_server(TRANSLATOR, settings, "127.0.0.1", 0)
         self.live = self.server.live
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
         until = time.monotonic() + PATIENCE
-        while not self.server.started:
+        while not (self.server.started and (cold or self.live.healthy)):
             assert time.monotonic() < until
             time.sleep(0.005)
         self.port: int = self.server.servers[0].sockets[0].getsockname()[1]

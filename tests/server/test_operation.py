@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import http.client
 import json
 import os
@@ -10,15 +11,26 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from running_servers import PATIENCE, Client, Process, Running, expected, text_of, wait_until
+from running_servers import (
+    PATIENCE,
+    Client,
+    Process,
+    Running,
+    expected,
+    heed_interrupts,
+    text_of,
+    wait_until,
+)
 
 from simultan.server.access import Access
+from simultan.server.batcher import Batcher
 from simultan.server.run import check_address
 from simultan.server.settings import Settings
 
@@ -28,6 +40,9 @@ TOKENS = """
 [speaker]
 token = "speaker-1234"
 rights = ["translate", "publish"]
+[typist]
+token = "typist-1234"
+rights = ["translate"]
 [reader]
 token = "reader-1234"
 rights = ["follow"]
@@ -64,6 +79,13 @@ def test_a_token_opens_what_its_rights_say(start: Start, tmp_path: Path) -> None
     server = start(tokens_file=path)
     assert code_of(server, token="speaker-1234", channel=SECRET) == "started"
     assert code_of(server, token="reader-1234") == "unauthorized"
+    for channel in (None, SECRET):  # who resumes a session writes its channel
+        more = {} if channel is None else {"channel": channel}
+        session = Client(server.url, token="speaker-1234", **more).started["session"]
+        resume = {"session": session, "last": 0}
+        wanted = "started" if channel is None else "unauthorized"
+        assert code_of(server, token="typist-1234", resume=resume) == wanted
+        assert code_of(server, token="speaker-1234", resume=resume) == "started"
     assert code_of(server) == "unauthorized"
     port, text = server.port, b'{"text": "ab!"}'
     assert ask(port, "/metrics", **bearer("metrics-1234"))[0] == 200
@@ -160,6 +182,9 @@ def test_headers_of_the_page(start: Start) -> None:
         assert "server" not in headers
     _, headers, body = ask(server.port, "/", **{"Accept-Encoding": "gzip"})
     assert headers["content-encoding"] == "gzip"
+    for wanted in ("gzip;q=0", "br, gzip ; q=0.000, identity"):
+        assert "content-encoding" not in ask(server.port, "/", **{"Accept-Encoding": wanted})[1]
+    assert "content-encoding" in ask(server.port, "/", **{"Accept-Encoding": "gzip;q=0.5"})[1]
     assert len(body) < len(ask(server.port, "/")[2]) / 2
 
 
@@ -265,6 +290,30 @@ def test_who_is_told_twice_to_stop_waits_for_nothing(launch: Launch) -> None:
     assert "Traceback" not in output
 
 
+def test_a_server_that_is_not_warm_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A balancer sends nobody to it; who comes all the same is served when it is."""
+    warm_up, go = Batcher._warm_up, threading.Event()
+
+    def wait(batcher: Batcher) -> None:
+        assert go.wait(PATIENCE)
+        warm_up(batcher)
+
+    monkeypatch.setattr(Batcher, "_warm_up", wait)
+    server = Running(Settings(rows=2), cold=True)
+    try:
+        assert ask(server.port, "/healthz")[::2] == (503, b"starting\n")
+        early = Client(server.url)
+        early.say("ab!")
+        early.finish()
+        go.set()
+        early.until("finished")
+        assert early.written() == expected("ab!")
+        assert ask(server.port, "/healthz")[::2] == (200, b"ok\n")
+    finally:
+        go.set()
+        server.stop()
+
+
 def test_the_log_has_addresses_and_sizes_and_no_words(launch: Launch) -> None:
     process = launch("--log-level", "info", "--token", "sesame-open-up")
     Client(process.url + "?secretquery", token="sesame-open-up").translate("secretword ab!")
@@ -299,6 +348,44 @@ def test_the_address_is_printed_when_the_port_is_ours(folder: Path) -> None:
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"simultan: cannot listen at 127.0.0.1, port {port}: something listens")
+
+
+def serve_command(folder: Path, *options: str) -> list[str]:
+    return [sys.executable, "-m", "simultan", "serve", str(folder), "--port", "0", *options]
+
+
+def test_a_full_disk_for_the_address_is_told(folder: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            serve_command(folder), stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE
+        )
+    assert done.stderr == "simultan: standard output: No space left on device\n"
+    assert done.returncode == 2
+
+
+def test_a_log_that_nobody_reads_stops_nothing(folder: Path) -> None:
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    process = subprocess.Popen(
+        serve_command(folder, "--log-level", "info"), stdout=subprocess.PIPE, stderr=writing,
+        text=True, preexec_fn=heed_interrupts,
+    )  # fmt: skip
+    os.close(writing)
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[1]
+        line = http.client.HTTPConnection(address.removeprefix("http://"), timeout=PATIENCE)
+        for _ in range(300):  # 80 bytes of log, each
+            line.request("GET", "/overlay")
+            assert line.getresponse().read()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == -signal.SIGTERM
+        assert b"GET /overlay 200" in os.read(reading, 4096)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        os.close(reading)
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no.such.name.invalid", "2001:db8::1"])

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import pytest
 from running_servers import CODEC, MODEL, PATIENCE, Client, Running, expected, sentence, text_of
+from small import make
 from typer.testing import CliRunner
 from websockets.sync.client import connect
 
@@ -137,6 +138,23 @@ def test_the_operators_lag_reaches_the_client() -> None:
                 live.open(StartMessage(decoding=bad), "here")
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("policy", "wanted"),
+    [
+        ("mma-il", "default, threshold=0.5, mass=0.7"),
+        ("wait-k", "default, k=3"),
+        ("offline", "default"),
+    ],
+)
+def test_a_refused_decoding_is_told_what_this_server_takes(policy: str, wanted: str) -> None:
+    """Not what an operator may choose, and not what the client has sent."""
+    model = make(policy, "transformer", seed=3)
+    live = Live(Translator(model, Config(), CODEC), Settings(rows=2))
+    for bad in ("beam=4", "agreement:2", "lag=1e3e", "lag=" + "1" * 40, "threshold=", "k=2.5"):
+        with pytest.raises(ProtocolError, match=f"^decoding must be one of: {wanted}$"):
+            live.choose(bad)
 
 
 def test_a_sentence_is_ended_by_hand_and_the_session_goes_on(start: Start) -> None:

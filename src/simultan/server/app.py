@@ -18,12 +18,11 @@ from fastapi.responses import (
 )
 from fastapi.staticfiles import StaticFiles
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.gzip import GZipMiddleware
 
 from simultan.server import answers
 from simultan.server.access import check_channel
 from simultan.server.answers import Events, Problem, Text, Translated
-from simultan.server.boundary import Boundary
+from simultan.server.boundary import Boundary, Gzip
 from simultan.server.connection import serve
 from simultan.server.live import Live
 from simultan.server.protocol import ProtocolError
@@ -54,7 +53,7 @@ def create_app(translator: Translator, settings: Settings | None = None) -> Fast
         redoc_url=None,
     )
     app.state.live = live
-    app.add_middleware(GZipMiddleware, minimum_size=1000)
+    app.add_middleware(Gzip, minimum_size=1000)
     if settings.origins:
         app.add_middleware(
             CORSMiddleware,
@@ -92,9 +91,9 @@ def _add_pages(app: FastAPI, live: Live) -> None:
     app.mount("/static", StaticFiles(directory=STATIC, check_dir=False), name="static")
 
     async def health() -> Response:
-        """200 `ok`; 503 while it stops, or if the model's thread has died or hangs."""
-        fine = live.healthy
-        return PlainTextResponse("ok\n" if fine else "stopping\n", 200 if fine else 503)
+        """200 `ok`; 503 until the model is warm, while it stops, when its thread has died or hangs."""
+        told = live.condition
+        return PlainTextResponse(f"{told}\n", 200 if told == "ok" else 503)
 
     async def metrics(request: Request) -> Response:
         """If the server has tokens: for one with the right `metrics`."""

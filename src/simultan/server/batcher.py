@@ -39,6 +39,7 @@ class Batcher:
         self.rows = Rows(session, settings)
         self.queues: dict[Queue, None] = {}  # in the order in which they came
         self.lent = 0.0  # seconds that live streams have to get before others have a turn
+        self.warm = False  # the next translation is as quick as any
         self.busy = False  # something was done in the last turn
         self.turn_began: float | None = None
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -95,6 +96,7 @@ class Batcher:
 
     def _run(self) -> None:
         self._obey(self._warm_up)
+        self.warm = True
         timeout: float | None = None
         while True:
             try:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -24,6 +26,18 @@ SECURITY = {
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
 }
+
+
+REFUSES_GZIP = re.compile(r"\bgzip\s*;\s*q=0(\.0*)?\s*(,|$)", re.IGNORECASE)
+
+
+class Gzip(GZipMiddleware):
+    """Starlette's, but for who names gzip only to say that he does not want it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        wanted = Headers(scope=scope).get("accept-encoding", "") if "headers" in scope else ""
+        app = self.app if REFUSES_GZIP.search(wanted) else super().__call__
+        await app(scope, receive, send)
 
 
 class Boundary:

@@ -190,7 +190,7 @@ async def _begin(connection: Connection, live: Live) -> None:
             raise ProtocolError("malformed", "the first message is start")
         resume, caller = start.resume, (connection.socket.headers, start.token, connection.address)
         token = await live.access.check("translate", *caller)
-        if start.channel is not None and resume is None:
+        if live.publishes(resume.session) if resume else start.channel is not None:
             token = await live.access.check("publish", *caller)
         if live.stopping or (live.draining and resume is None):
             connection.end(GoingAway())

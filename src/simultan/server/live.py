@@ -40,8 +40,9 @@ logger = logging.getLogger(__name__)
 access_log = logging.getLogger("simultan.access")
 SLOTS = 256  # tokens of a row that caches have room for: a segment and one more word
 STUCK_SECONDS = 30.0  # no turn takes as long: the model's thread hangs
-# agents are the operator's to choose
-_CHOICE = re.compile("(default)?|(threshold|lag|mass|k)=[0-9.e-]{1,24}")
+# agents are the operator's to choose, and so is how whole sentences are searched
+_CHOICE = re.compile(r"((threshold|lag|mass)=-?(\d+\.?\d*|\.\d+)(e-?\d+)?|k=-?\d{1,9})", re.ASCII)
+_LONGEST = 32  # characters of one
 
 
 class Live:
@@ -64,6 +65,13 @@ class Live:
             state.make_room(SLOTS)
         self.batcher = Batcher(model, settings, self.metrics)
         self.learned = model.policy.learned
+        self.choices: dict[str, float] = {}  # of clients, with an example for each
+        if self.learned:
+            self.choices = {"threshold": 0.5, "lag": 4, "mass": 0.7}
+            if not model.lags.points:
+                del self.choices["lag"]
+        elif model.policy.name == "wait-k":
+            self.choices = {"k": 3}
         each, metrics = settings.per_address, self.metrics
         self.sessions_of = Places("session", settings.sessions, each, metrics.sessions.set)
         followers = Places("follower", settings.max_followers, each, metrics.followers.set)
@@ -84,8 +92,15 @@ class Live:
         self._ticker = asyncio.create_task(self._tick())
 
     @property
+    def condition(self) -> str:
+        """`ok`, or why nobody should come now."""
+        if self.draining or not self.batcher.alive or self.batcher.stuck(STUCK_SECONDS):
+            return "stopping"
+        return "ok" if self.batcher.warm else "starting"
+
+    @property
     def healthy(self) -> bool:
-        return self.batcher.alive and not self.batcher.stuck(STUCK_SECONDS) and not self.draining
+        return self.condition == "ok"
 
     async def drain(self, seconds: float) -> None:
         """No new sessions. Those that are open get so long to come to the end of a sentence."""
@@ -132,11 +147,12 @@ class Live:
 
     def choose(self, text: str) -> Decoding:
         """How a client wants to be translated, if this model can do it."""
-        if not _CHOICE.fullmatch(text):
-            forms = '"lag=4", "threshold=0.5", "mass=0.7" or "k=3"'
-            raise ProtocolError("malformed", f"decoding must be {forms}")
         if text in ("", "default"):
             return self.default
+        known = len(text) <= _LONGEST and _CHOICE.fullmatch(text)
+        if not known or text.partition("=")[0] not in self.choices:
+            forms = ", ".join(["default", *(f"{n}={v}" for n, v in self.choices.items())])
+            raise ProtocolError("malformed", f"decoding must be one of: {forms}")
         try:
             decoding = Decoding.parse(text)
             decoding.resolve(self.model.policy, self.model.lags)
@@ -172,6 +188,10 @@ class Live:
             self.channels.open(channel, session.id)
         self.metrics.started.inc()
         return session
+
+    def publishes(self, session_id: str) -> bool:
+        session = self.sessions.get(session_id)
+        return session is not None and bool(session.channel)
 
     def resume(self, session_id: str, last: int) -> Session:
         session = self.sessions.get(session_id)
