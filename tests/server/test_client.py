@@ -132,7 +132,7 @@ def test_a_line_that_is_down_is_tried_for_the_whole_timeout(
     stream = client.Stream("ws://127.0.0.1:1/ws")  # 60 seconds
     monkeypatch.setattr(stream, "_open", connect)
     if found:
-        assert asyncio.run(stream._open_again()) == "a line"  # type: ignore[comparison-overlap]
+        assert asyncio.run(stream._open_again()) == "a line"
     else:
         with pytest.raises(client.ServerError, match="cannot be reached"):
             asyncio.run(stream._open_again())

@@ -91,7 +91,7 @@ def _add_pages(app: FastAPI, live: Live) -> None:
     app.mount("/static", StaticFiles(directory=STATIC, check_dir=False), name="static")
 
     async def health() -> Response:
-        """200 `ok`; 503 until the model is warm, while it stops, when its thread has died or hangs."""
+        """200 `ok`; 503 until the model is warm, while it stops, or if its thread has died."""
         told = live.condition
         return PlainTextResponse(f"{told}\n", 200 if told == "ok" else 503)
 
