@@ -259,7 +259,7 @@ class Session:
 
     def _write(self, choices: list[Choice], events: list[tuple[int, Event]]) -> None:
         """Commit the tokens that were chosen."""
-        committed = []
+        committed: dict[int, int] = {}
         for choice in choices:
             state = self.rows[choice.row]
             furthest = max(map(max, choice.token_heads))
@@ -269,16 +269,15 @@ class Session:
             if self.on_token is not None and choice.token != WORD_END:
                 self.on_token(choice)
             self._emit(choice, state.writer.push(choice.token), events)
-            committed.append(choice)
+            committed[choice.row] = choice.token
             state.committed += 1
             state.waiting = False  # there may be more to write without reading
             state.reached = furthest
             if choice.token != WORD_END:
                 state.guard.note(choice.token, furthest)
         if committed:
-            rows = [choice.row for choice in committed]
-            self.decider.backend.commit(rows, [choice.token for choice in committed])
-            for row in rows:
+            self.decider.backend.commit(list(committed), list(committed.values()))
+            for row in committed:
                 if self.endless:  # a head must not keep everything alive
                     self._move_on(row, self.rows[row].reached - self.longest)
                 self._forget(row)
