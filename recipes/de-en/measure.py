@@ -70,17 +70,22 @@ class Measurer:
         device: str,
         rows: int,
         jobs: int = 1,
+        beam: int | None = None,
+        quantize: str | None = None,
     ) -> None:
         folder = boxed.resolve(model)
-        self.made_of = (model, system, tests, out, device, rows)
+        self.made_of = (model, system, tests, out, device, rows, 1, beam, quantize)
+        self.beam, self.quantize = beam, quantize
         self.jobs = jobs
-        self.translator = simultan.load(folder, device=device)
+        self.translator = simultan.load(folder, device=device, quantize=quantize)
         self.system, self.stored = system, stored_as(folder)
         self.tests, self.out, self.rows = tests, out, rows
         out.mkdir(parents=True, exist_ok=True)
 
     def run(self, name: str, spoken: bool = False, every: int = 1, **setting: Any) -> dict:
         """Translate one set in one setting."""
+        if self.beam is not None:
+            setting["beam"] = self.beam
         sources, references = texts(self.tests, name)
         sources, references = sources[::every], references[::every]
         if spoken:
@@ -98,6 +103,8 @@ class Measurer:
         )
         record = {"system": self.system, "stored": self.stored, "set": name, "spoken": spoken}
         record |= {"every": every, **setting, **scores.flat()}
+        if self.quantize is not None:
+            record["quantize"] = self.quantize
         if name == SPOKEN:  # as both would look from a recogniser
             predictions = [as_recognised(i.prediction) for i in read_log(log)]
             bare = quality(predictions, [as_recognised(text) for text in references])
@@ -132,7 +139,8 @@ class Measurer:
             points = sorted(
                 (run["al"], e) for e, run in zip(GRID, runs, strict=True) if run["al"] is not None
             )
-            Lags.of([(self.threshold(e), round(al, 2)) for al, e in points]).save(self.out)
+            measured = [(self.threshold(e), round(al, 2)) for al, e in points]
+            Lags.of(measured, self.beam).save(self.out)
             between = np.interp(LAGS, *zip(*points, strict=True))
             chosen = sorted({self.threshold(energy) for energy in between})
             path.write_text(json.dumps(chosen) + "\n")
@@ -206,6 +214,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--agents", nargs="*", default=[], help="over an offline model: wait-k:3")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rows", type=int, default=32)
+    parser.add_argument("--beam", type=int, help="beams of a stream, or of whole sentences")
+    parser.add_argument("--quantize", choices=["int8"], help="calculate in int8, as live streams")
     parser.add_argument("--jobs", type=int, default=1, help="processes, each with its own model")
     parser.add_argument("--training", type=Path, help="a run's folder: note what it cost")
     options = parser.parse_args(arguments)
@@ -220,6 +230,8 @@ def main(arguments: list[str] | None = None) -> None:
             options.device,
             options.rows,
             options.jobs,
+            options.beam,
+            options.quantize,
         )
         ks = tuple(int(k) for k in options.ks.split(","))
         sets = [name for name in options.sets.split(",") if name]

@@ -23,9 +23,10 @@ from simultan import boxed, client
 from simultan.cli import app
 from simultan.config import Config
 from simultan.server.live import Live
-from simultan.server.protocol import ProtocolError
+from simultan.server.protocol import DecodingChange, ProtocolError
 from simultan.server.protocol import Start as StartMessage
 from simultan.server.settings import Settings
+from simultan.streaming.decoding import Decoding
 from simultan.streaming.lags import Lags
 from simultan.streaming.session import Session, Write
 from simultan.streaming.translator import Translator
@@ -138,6 +139,35 @@ def test_the_operators_lag_reaches_the_client() -> None:
                 live.open(StartMessage(decoding=bad), "here")
 
     asyncio.run(run())
+
+
+def test_the_operators_beams_are_everybodys() -> None:
+    """They cost what the operator pays: no client chooses them, or hears of them."""
+    lags = Lags(((0.2, 2.0), (0.5, 3.0), (0.9, 5.0)))
+    live = Live(Translator(MODEL, Config(), CODEC, lags), Settings(rows=2, decoding="lag=4,beam=3"))
+
+    async def run() -> None:
+        for start in (StartMessage(), StartMessage(decoding="lag=2"), StartMessage(threshold=0.2)):
+            session = live.open(start, "here")
+            assert session.decoding.beam == 3
+            started = live.describe(session, False, None)
+            assert "beam" not in started.decoding + started.default
+        session.receive(DecodingChange(seq=1, value="lag=3"))
+        assert session.decoding == Decoding(lag=3, beam=3)
+        for bad in ("lag=4,beam=3", "beam=3"):
+            with pytest.raises(ProtocolError, match="decoding must be one of"):
+                live.choose(bad)
+
+    asyncio.run(run())
+
+
+def test_a_server_with_beams_writes_what_a_session_with_beams_writes(start: Start) -> None:
+    server = start(rows=4, decoding="beam=3")
+    texts = [text_of(i) for i in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda text: Client(server.url).translate(text), texts))
+    assert found == [expected(text, "beam=3") for text in texts]
+    assert found != [expected(text) for text in texts]
 
 
 @pytest.mark.parametrize(

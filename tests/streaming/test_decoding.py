@@ -32,6 +32,10 @@ LAGS = Lags(((0.2, 2.0), (0.5, 3.0), (0.8, 5.0)))
         ("mass=0.7", Decoding(mass=0.7)),
         ("k=3", Decoding(k=3)),
         ("beam=4", Decoding(beam=4)),
+        ("lag=4,beam=2", Decoding(lag=4, beam=2)),
+        ("threshold=0.5,beam=1", Decoding(threshold=0.5, beam=1)),
+        ("static:3,2,beam=3", Decoding(agent="static:3,2", beam=3)),
+        ("agent=runs/a=1,beam=3", Decoding(agent="runs/a=1", beam=3)),
         ("wait-k:3", Decoding(agent="wait-k:3")),
         ("agent=wait-k:3", Decoding(agent="wait-k:3")),
         ("static:3,2", Decoding(agent="static:3,2")),
@@ -96,7 +100,8 @@ def test_bad_agents(text: str) -> None:
         ({"k": 0}, "at least 1"),
         ({"beam": 0}, "at least 1"),
         ({"beam": 1.5}, "whole number"),
-        ({"k": 3, "beam": 4}, "k=3 and beam=4: choose one"),
+        ({"k": 3, "lag": 4.0, "beam": 4}, "lag=4.0 and k=3: choose one"),
+        ({"sample": Sampling(), "beam": 4}, "choose one"),
         ({"threshold": 0.5, "lag": 4.0, "agent": "wait-k:3"}, "choose one"),
     ],
 )
@@ -128,6 +133,30 @@ def test_a_learned_model_gets_a_threshold() -> None:
         Decoding(lag=4.0).resolve(LEARNED, Lags())
 
 
+def test_beams_beside_a_threshold() -> None:
+    """A model that was measured with beams has them, unless a caller says otherwise."""
+    usual = Lags(LAGS.points, beam=2)
+
+    def resolved(text: str, policy: Policy = LEARNED, lags: Lags = LAGS) -> str:
+        return str(Decoding.parse(text).resolve(policy, lags))
+
+    assert resolved("beam=4") == "threshold=0.5,beam=4"
+    assert resolved("lag=3,beam=4") == "threshold=0.5,beam=4"
+    assert resolved("beam=1") == resolved("threshold=0.5,beam=1") == "threshold=0.5"
+    assert resolved("", lags=usual) == resolved("lag=3", lags=usual) == "threshold=0.5,beam=2"
+    assert resolved("beam=3", lags=usual) == "threshold=0.5,beam=3"
+    alone = Decoding.parse("beam=1").resolve(LEARNED, usual)
+    assert alone.resolve(LEARNED, usual) == alone == Decoding(threshold=0.5, beam=1)
+    assert resolved("wait-k:3", OFFLINE, usual) == "wait-k:3"
+    assert resolved("beam=4", FIXED) == "k=3,beam=4"
+    assert resolved("beam=1", OFFLINE) == "default"
+    assert resolved("beam=99", OFFLINE) == "beam=99"  # of whole sentences
+    whole = [text for text in ("beam=4", "sample=1", "wait-k:3", "wait-k:3,beam=4", "")
+             if Decoding.parse(text).resolve(OFFLINE, LAGS).whole]  # fmt: skip
+    assert whole == ["beam=4", "sample=1"]
+    assert not Decoding.parse("beam=4").resolve(LEARNED, LAGS).whole
+
+
 @pytest.mark.parametrize(
     ("name", "hard", "default"),
     [("mma-h", 0.0, "mass=0.7"), ("mma-h", 0.5, "threshold=0.5"), ("mma-il", 0.0, "threshold=0.5")],
@@ -141,7 +170,7 @@ def test_mma_h_streams_as_it_was_trained(name: str, hard: float, default: str) -
 @pytest.mark.parametrize(
     ("policy", "text"),
     [(FIXED, "default"), (FIXED, "k=5"), (OFFLINE, "default"), (OFFLINE, "static:3,2"),
-     (OFFLINE, "beam=4")],
+     (FIXED, "k=5,beam=2"), (OFFLINE, "beam=4"), (OFFLINE, "wait-k:3,beam=4")],
 )  # fmt: skip
 def test_others_keep_what_they_are_given(policy: Policy, text: str) -> None:
     decoding = Decoding.parse(text)
@@ -156,12 +185,12 @@ def test_others_keep_what_they_are_given(policy: Policy, text: str) -> None:
             "k=3",
             r"k=3: this model's policy is mma-il; it takes threshold=0\.5, lag=4 or mass",
         ),
-        (LEARNED, "beam=4", "mma-il; it takes"),
+        (LEARNED, "beam=17", "17: a stream has 16 beams at most"),
+        (OFFLINE, "wait-k:3,beam=17", "a stream has 16 beams at most"),
         (LEARNED, "wait-k:3", r"mass=0\.7 \(an agent decides for offline models\)$"),
         (FIXED, "threshold=0.5", "wait-k; it takes k=3$"),
         (FIXED, "lag=4", "wait-k; it takes k=3$"),
         (FIXED, "mass=0.7", "wait-k; it takes k=3$"),
-        (FIXED, "beam=4", "wait-k; it takes k=3$"),
         (OFFLINE, "k=3", "offline; it takes beam=4 or an agent such as wait-k:3$"),
         (OFFLINE, "threshold=0.5", "offline; it takes"),
         (OFFLINE, "lag=4", "offline; it takes"),

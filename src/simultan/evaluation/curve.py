@@ -86,17 +86,19 @@ def render_table(points: Sequence[Point]) -> str:
 
 
 def measure_lags(translator: Translator, points: Sequence[Point]) -> Lags:
-    """How far behind the model stays at which threshold, as these points show it."""
+    """How far behind the model stays at which threshold, as these points show it; from then on it
+    is searched with as many beams as they were, unless a caller says otherwise."""
     if not translator.model.policy.learned:
         name = translator.model.policy.name
         raise ValueError(f"--save-lags: a threshold means nothing to this model, which is {name}")
-    measured = []
+    measured, beam = [], None
     for point in points:
         chosen = point.decoding.resolve(translator.model.policy, translator.lags)
         behind = point.scores.latency["al"]
         if chosen.threshold is not None and behind is not None:
             measured.append((chosen.threshold, round(behind, 3)))
-    lags = Lags.of(measured)
+            beam = chosen.beam
+    lags = Lags.of(measured, beam)
     if len(lags.points) < 2:
         raise ValueError(
             "--save-lags: at least two thresholds, of which the higher one stays further behind:"

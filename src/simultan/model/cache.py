@@ -122,6 +122,17 @@ class Cache:
         found = data.flatten(0, 1).index_select(0, slots.flatten())
         return found.unflatten(0, (len(rows), count))
 
+    def take_over(self, rows: range, other: Cache, parent: int, end: int) -> None:
+        """These rows become copies of a row of another cache, up to a position."""
+        base = other.base[parent]
+        slots = end - base
+        if slots > self.capacity:
+            self._resize(max(2 * self.capacity, slots))
+        for mine, theirs in zip(self.layers, other.layers, strict=True):
+            mine[rows.start : rows.stop, :slots] = theirs[parent, :slots]
+        for row in rows:
+            self.base[row], self.ends[row] = base, end
+
     def reorder(self, parents: Sequence[int]) -> None:
         """Row r takes over what row parents[r] has."""
         self.base = [self.base[parent] for parent in parents]

@@ -44,6 +44,9 @@ class RecurrentMemory:
     def commit(self, rows: Sequence[int]) -> None:
         self.decoder[:, :, list(rows)] = self.following[:, :, list(rows)]
 
+    def take_over(self, rows: range, other: RecurrentMemory, parent: int, length: int) -> None:
+        self.decoder[:, :, rows.start : rows.stop] = other.following[:, :, parent, None]
+
     def reorder(self, parents: Sequence[int]) -> None:
         self.decoder = self.decoder[:, :, list(parents)]
 

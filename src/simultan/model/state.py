@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -38,6 +38,10 @@ class Memory(Protocol):
 
     def reorder(self, parents: Sequence[int]) -> None:
         """Row r takes over what row parents[r] has written; both have read the same source."""
+
+    def take_over(self, rows: range, other: Self, parent: int, length: int) -> None:
+        """These rows have written what a row of another memory has, its last step counted in:
+        `length` tokens. They cannot read on."""
 
     def keep(self, rows: Sequence[int]) -> Tensor | None:
         """What these rows lose with a commit; None: nothing."""
@@ -205,6 +209,27 @@ class State:
             self.length[row], self.positions[row] = kept.lengths[i], kept.positions[i]
             self.shares[row] = kept.shares[i]
         self.memory.restore(rows, kept.memory)
+
+    def has_ended(self, row: int) -> bool:
+        """Whether a head of the row's last step stands on the end of the source."""
+        return self.finished[row] and self._seen(row) == self.available[row]
+
+    def _seen(self, row: int) -> int:
+        """Source tokens that the last step of the row took."""
+        return max(map(max, self.stops[row])) + 1
+
+    def take_over(self, rows: range, other: State, parent: int) -> None:
+        """These rows go on from the last step of a row of another state, as if that were committed
+        and what it has seen of the source were all of it."""
+        seen, length = other._seen(parent), other.length[parent] + 1
+        for mine, theirs in zip(self.source_caches, other.source_caches, strict=True):
+            mine.take_over(rows, theirs, parent, seen)
+        self.memory.take_over(rows, other.memory, parent, length)
+        for row in rows:
+            self.available[row], self.finished[row], self.length[row] = seen, True, length
+            self.positions[row], self.shares[row] = other.stops[parent], other.spread[parent]
+            self.scan_from[row], self.lags[row] = other.scan_from[parent], other.lags[parent]
+            self.pending[row] = self.limits[row] = None
 
     def reorder(self, parents: Sequence[int]) -> None:
         """Row r takes over what row parents[r] has written; both have read the same source."""

@@ -235,6 +235,10 @@ class TransformerMemory(Memory):
         for cache in self.caches:
             cache.reset(row)
 
+    def take_over(self, rows: range, other: TransformerMemory, parent: int, length: int) -> None:
+        self.decoder.take_over(rows, other.decoder, parent, length)
+        self.span = None
+
     def reorder(self, parents: Sequence[int]) -> None:
         self.decoder.reorder(parents)
 

@@ -7,6 +7,7 @@ import logging
 import re
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simultan.server.access import Access, Token, channel_of
@@ -30,7 +31,7 @@ from simultan.server.session import Session
 from simultan.server.settings import Settings
 from simultan.server.texts import TextJob
 from simultan.server.words import split_words
-from simultan.streaming.decoding import DEFAULT, Decoding
+from simultan.streaming.decoding import Decoding
 from simultan.streaming.translator import Translator
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ logger = logging.getLogger(__name__)
 access_log = logging.getLogger("simultan.access")
 SLOTS = 256  # tokens of a row that caches have room for: a segment and one more word
 STUCK_SECONDS = 30.0  # no turn takes as long: the model's thread hangs
-# agents are the operator's to choose, and so is how whole sentences are searched
+# agents and beams are the operator's to choose, and so is how whole sentences are searched
 _CHOICE = re.compile(r"((threshold|lag|mass)=-?(\d+\.?\d*|\.\d+)(e-?\d+)?|k=-?\d{1,9})", re.ASCII)
 _LONGEST = 32  # characters of one
 
@@ -57,8 +58,9 @@ class Live:
         assert isinstance(settings.decoding, Decoding)
         self.default = settings.decoding
         model = self.model = translator.session(self.default, rows=settings.rows)
-        if self.default == DEFAULT and model.policy.undecided:  # the slider moves this
-            self.default = DEFAULT.resolve(model.policy, model.lags)
+        self.beam = self.default.beam  # the operator's, too, whatever a client chooses
+        if self.default == Decoding(beam=self.beam) and model.policy.undecided:
+            self.default = self.default.resolve(model.policy, model.lags)  # the slider moves this
         self.layers, self.heads = model.decider.layers, model.decider.heads
         state = getattr(model.decider, "state", None)
         if state is not None and model.cuts:
@@ -154,7 +156,7 @@ class Live:
             forms = ", ".join(["default", *(f"{n}={v}" for n, v in self.choices.items())])
             raise ProtocolError("malformed", f"decoding must be one of: {forms}")
         try:
-            decoding = Decoding.parse(text)
+            decoding = replace(Decoding.parse(text), beam=self.beam)
             decoding.resolve(self.model.policy, self.model.lags)
         except ValueError as error:
             raise ProtocolError("malformed", f"decoding: {error}") from None
@@ -165,7 +167,7 @@ class Live:
         if wanted.pair and wanted.pair != self.pair:
             raise ProtocolError("unknown-pair", f"this server translates {self.pair or 'one pair'}")
         if wanted.decoding is None and wanted.threshold is not None and self.learned:
-            return Decoding(threshold=wanted.threshold)
+            return Decoding(threshold=wanted.threshold, beam=self.beam)
         return self.choose(wanted.decoding or "")
 
     def take_place(self, address: str) -> None:
@@ -211,8 +213,8 @@ class Live:
         return Started(
             session=session.id,
             pair=self.pair,
-            decoding=str(session.decoding),
-            default=str(self.default),
+            decoding=str(replace(session.decoding, beam=None)),
+            default=str(replace(self.default, beam=None)),
             layers=self.layers,
             heads=self.heads,
             limits=self.settings.limits,

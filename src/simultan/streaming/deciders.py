@@ -14,6 +14,7 @@ import torch
 from simultan.data.vocabulary import EOS
 from simultan.model import TranslationModel
 from simultan.streaming.agents import READ, WRITE, Agent, Guess, Rest, Scores, Seen, load_agent
+from simultan.streaming.ahead import Candidate, LookAhead
 from simultan.streaming.backends import Backend
 from simultan.streaming.backends.incremental import Incremental
 from simultan.streaming.decoding import THRESHOLD, Decoding
@@ -33,9 +34,11 @@ class HeadsDecide:
         self.layers, self.heads = self.state.layers, self.state.heads
         self.thresholds = [THRESHOLD] * len(rows)
         self.masses: list[float | None] = [None] * len(rows)
+        self.beams = [1] * len(rows)
+        self.look_ahead = LookAhead(model, self.state)
 
     def set_decoding(self, decoding: Decoding, row: int) -> None:
-        self.masses[row] = decoding.mass
+        self.masses[row], self.beams[row] = decoding.mass, decoding.beam or 1
         if decoding.threshold is not None:
             self.thresholds[row] = decoding.threshold
         elif not self.model.policy.learned:
@@ -53,6 +56,12 @@ class HeadsDecide:
         if not step.rows:
             return []
         tokens = step.best(EOS)  # what comes before it, padding and begin, is never written
+        if any(self.beams[row] > 1 for row in step.rows):
+            candidates = [
+                Candidate(row, token, self.beams[row], self.thresholds[row], self.masses[row])
+                for row, token in zip(step.rows, tokens, strict=True)
+            ]
+            tokens = self.look_ahead.choose(candidates, step.logits)
         return [
             Choice(row, token, heads, max(map(max, heads)) + 1)
             for row, token, heads in zip(step.rows, tokens, step.positions.tolist(), strict=True)
@@ -95,6 +104,10 @@ class AgentsDecide:
         self.backend, self.rows = backend, rows
         self.loaded: dict[str | None, Agent] = {None: default}
         self.agents = [default] * len(rows)
+        self.beams = [1] * len(rows)
+        self.look_ahead: LookAhead | None = None
+        if isinstance(backend, Incremental):
+            self.look_ahead = LookAhead(backend.model, backend.state)
         self.visible = [1] * len(rows)  # words of the segment that the model sees
         self.memory: list[dict[str, object]] = [{} for _ in rows]
         self.heard: list[list[int]] = [[] for _ in rows]  # source tokens of the segment
@@ -105,9 +118,14 @@ class AgentsDecide:
         self.on_guess: Callable[[int, bool], None] | None = None  # a row, and whether it was right
 
     def set_decoding(self, decoding: Decoding, row: int) -> None:
-        text = decoding.agent
+        text, beam = decoding.agent, decoding.beam or 1
+        if beam > 1 and self.look_ahead is None:
+            raise ValueError(
+                f"{decoding}: this model cannot be searched in a stream; leave out beam"
+            )
         if text is not None and text not in self.loaded:
             self.loaded[text] = self._check(load_agent(text), text)
+        self.beams[row] = beam
         if self.loaded[text] is not self.agents[row]:
             self.agents[row], self.memory[row] = self.loaded[text], {}
             self._take_back(row)
@@ -235,16 +253,28 @@ class AgentsDecide:
             answers[row] = WRITE if ended[row] else max(WRITE, answer)
         self._guess(guesses)
         writing = [row for row, words in answers.items() if words == WRITE]
-        if 0 in views:
-            best = dict(zip(rows, views[0].best, strict=True))
-        elif writing:  # the agent decided without looking at the scores
-            best = dict(zip(writing, self._score(writing, 0).best, strict=True))
+        best = self._best(rows, writing, views.get(0)) if writing else {}
         for row in writing:
             stop = self._tokens(row) - 1
             delay = self._tokens(row, ahead)
             choices.append(Choice(row, best[row], [[stop]], delay))
         for row, words in answers.items():
             self.visible[row] += words
+
+    def _best(self, rows: list[int], writing: list[int], scores: Scores | None) -> dict[int, int]:
+        """What is to be written; `scores` are those of `rows`, if the agent has looked at any."""
+        if scores is None:
+            rows, scores = writing, self._score(writing, 0)
+        best = dict(zip(rows, scores.best, strict=True))
+        searched = [row for row in writing if self.beams[row] > 1]
+        if searched and self.look_ahead is not None:
+            candidates = [
+                Candidate(row, best[row], self.beams[row], THRESHOLD, None) for row in searched
+            ]
+            places = [rows.index(row) for row in searched]
+            found = self.look_ahead.choose(candidates, scores.logits[places])
+            best |= dict(zip(searched, found, strict=True))
+        return best
 
     def _score(self, rows: list[int], more: int, attention: bool = False) -> Scores:
         visible = [self._tokens(row, more) for row in rows]

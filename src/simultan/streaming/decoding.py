@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from simultan.streaming.agents import AGENTS, forms, is_folder, load_agent
@@ -23,6 +23,7 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
     "k": int,
     "beam": int,
 }
+MOST_BEAMS = 16  # of a stream
 
 
 def _short(value: float) -> str:
@@ -59,7 +60,8 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Decoding:
-    """At most one of these is given; without any, the model decodes in its default way.
+    """At most one of these is given, a beam beside any but `sample`; without any, the model decodes
+    in its default way.
 
     A field with a help text is an option of every verb that decodes.
     """
@@ -96,11 +98,18 @@ class Decoding:
         "--rule",
         "<AGENT>",
     ] = None
-    beam: int | None = None  # offline models: search over whole sentences
+    beam: Annotated[
+        int | None,
+        "Search with this many beams: where the best token is not sure, weigh so many by what would"
+        " follow. Offline models without an agent search whole sentences (--in FILE). 1 is greedy.",
+        "<BEAMS>",
+    ] = None
     sample: Sampling | None = None  # offline models: draw whole sentences at random
 
     def __post_init__(self) -> None:
         given = {name: value for name, value in vars(self).items() if value is not None}
+        if self.sample is None and len(given) > 1:
+            given.pop("beam", None)
         if len(given) > 1:
             shown = " and ".join(f"{name}={value}" for name, value in given.items())
             raise ValueError(f"{shown}: choose one of them")
@@ -117,12 +126,15 @@ class Decoding:
 
     @classmethod
     def parse(cls, text: str | Decoding) -> Decoding:
-        """Of "threshold=0.5", "lag=4", "mass=0.7", "k=3", "beam=4", "sample=1", "wait-k:3"; "" and
-        "default" are none."""
+        """Of "threshold=0.5", "lag=4", "mass=0.7", "k=3", "beam=4", "sample=1", "wait-k:3",
+        "lag=4,beam=2"; "" and "default" are none."""
         if isinstance(text, Decoding):
             return text
         if not isinstance(text, str):
             raise TypeError(f"decoding is text or a Decoding, not {type(text).__name__}")
+        rest, comma, beam = text.rpartition(",beam=")
+        if comma and beam.strip().isdecimal():
+            return replace(cls.parse(rest), beam=int(beam))
         key, equals, value = text.strip().partition("=")
         if not equals and key in ("", "default"):
             return cls()
@@ -143,6 +155,9 @@ class Decoding:
 
     def __str__(self) -> str:
         """The text that parse() reads."""
+        without = replace(self, beam=None)
+        if self.beam is not None and without != DEFAULT:
+            return f"{without},beam={self.beam}"
         if self.agent is not None:
             return f"agent={self.agent}" if "=" in self.agent else self.agent
         if self.sample is not None:
@@ -159,6 +174,7 @@ class Decoding:
 
         A model that cannot decode like this raises ValueError.
         """
+        who = replace(self, beam=None)
         takes: tuple[str, ...]
         if policy.learned:
             takes = ("threshold", "lag", "mass")
@@ -166,22 +182,28 @@ class Decoding:
         elif policy.name == "wait-k":
             takes, ways = ("k",), "k=3"
         else:
-            takes, ways = ("agent", "beam", "sample"), "beam=4 or an agent such as wait-k:3"
-        if self != DEFAULT and all(vars(self)[name] is None for name in takes):
+            takes, ways = ("agent", "sample"), "beam=4 or an agent such as wait-k:3"
+        if who != DEFAULT and all(vars(who)[name] is None for name in takes):
             why = " (an agent decides for offline models)" if self.agent else ""
             raise ValueError(f"{self}: this model's policy is {policy.name}; it takes {ways}{why}")
-        if not policy.learned:
-            return self
-        if self.lag is not None:
-            return Decoding(threshold=lags.threshold(self.lag))
-        if self != DEFAULT:
-            return self
-        return Decoding(mass=MASS) if policy.undecided else Decoding(threshold=THRESHOLD)
+        if policy.learned and self.lag is not None:
+            who = Decoding(threshold=lags.threshold(self.lag))
+        elif policy.learned and who == DEFAULT:
+            who = Decoding(mass=MASS) if policy.undecided else Decoding(threshold=THRESHOLD)
+        elif policy.lags and self.beam is not None and who == DEFAULT:
+            who = Decoding(k=policy.lags[0])
+        usual = lags.beam if policy.learned else None
+        beam = usual if self.beam is None else self.beam
+        if beam is not None and beam > MOST_BEAMS and who != DEFAULT:
+            raise ValueError(f"{self}: a stream has {MOST_BEAMS} beams at most")
+        return replace(who, beam=None if beam == 1 and usual is None else beam)
 
     @property
     def whole(self) -> bool:
-        """Whether it is for sentences that are there as a whole, not for streams."""
-        return self.beam is not None or self.sample is not None
+        """Whether it is for sentences that are there as a whole, not for streams; if resolved."""
+        return self.sample is not None or (
+            self.beam is not None and self == Decoding(beam=self.beam)
+        )
 
 
 DEFAULT = Decoding()

@@ -1,4 +1,7 @@
-"""How many words behind a model stays at each threshold; measured, in lags.json in its folder."""
+"""How many words behind a model stays at each threshold; measured, in lags.json in its folder.
+
+The file is {"beam": 2, "points": [[threshold, lag], ...]}, or the points alone.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,11 @@ class Lags:
     """A threshold means something different for every model; words behind mean the same."""
 
     points: tuple[tuple[float, float], ...] = ()  # threshold, AL in words; both rise
+    beam: int | None = None  # with which they were measured, and which the model has by default
 
     def __post_init__(self) -> None:
+        if self.beam is not None and (not isinstance(self.beam, int) or self.beam < 1):
+            raise ValueError(f"beam {self.beam} must be a whole number of at least 1")
         for (low, sooner), (high, later) in pairwise(self.points):
             if not (0 < low < high < 1 and sooner < later):
                 raise ValueError(f"thresholds {low}, {high} and lags {sooner}, {later} must rise")
@@ -33,21 +39,24 @@ class Lags:
             return cls()
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-            return cls(tuple((float(threshold), float(lag)) for threshold, lag in found))
-        except (TypeError, ValueError) as error:
+            beam = found.get("beam") if isinstance(found, dict) else None
+            points = found["points"] if isinstance(found, dict) else found
+            return cls(tuple((float(threshold), float(lag)) for threshold, lag in points), beam)
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}: not pairs of threshold and lag ({error})") from error
 
     @classmethod
-    def of(cls, measured: Sequence[tuple[float, float]]) -> Lags:
+    def of(cls, measured: Sequence[tuple[float, float]], beam: int | None = None) -> Lags:
         """Keep the measurements at which the lag rises with the threshold."""
         points: list[tuple[float, float]] = []
         for threshold, lag in sorted(measured):
             if not points or (threshold > points[-1][0] and lag > points[-1][1]):
                 points.append((threshold, lag))
-        return cls(tuple(points))
+        return cls(tuple(points), beam)
 
     def save(self, folder: str | Path) -> None:
-        text = json.dumps([list(point) for point in self.points])
+        points = [list(point) for point in self.points]
+        text = json.dumps({"beam": self.beam, "points": points} if self.beam else points)
         (Path(folder) / "lags.json").write_text(text + "\n", encoding="utf-8")
 
     def threshold(self, lag: float) -> float:

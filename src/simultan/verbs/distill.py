@@ -11,7 +11,7 @@ import typer
 
 from simultan.config import Bound
 from simultan.streaming.decoding import DEFAULT, Decoding, Sampling
-from simultan.verbs.options import Beam, Machine, show_progress, with_beam
+from simultan.verbs.options import Machine, show_progress
 
 
 def distill(
@@ -41,7 +41,6 @@ def distill(
     ] = 0,
     seed: Annotated[int, "With --sample, another number draws other translations."] = 1,
     decoding: Decoding = DEFAULT,
-    beam: Beam = None,
     machine: Machine = Machine(),
 ) -> None:
     """Translate text with a teacher, to train a student on the result.
@@ -56,7 +55,6 @@ def distill(
     from simultan.streaming.distill import count_workers
     from simultan.streaming.distill import distill as translate
 
-    decoding = with_beam(decoding, beam)
     if sample:
         decoding = replace(decoding, sample=Sampling(temperature, top_k, seed))
     if out.exists() and out.samefile(source):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,7 +12,7 @@ import typer
 from simultan.config import Bound
 from simultan.evaluation.scoring import Scoring
 from simultan.streaming.decoding import DEFAULT, Decoding
-from simultan.verbs.options import Beam, Machine, show_progress, with_beam
+from simultan.verbs.options import Machine, show_progress
 from simultan.verbs.score import explain, show_scores
 
 if TYPE_CHECKING:
@@ -59,7 +60,6 @@ def evaluate(
         "With --stream, speak the text as it is written, or without punctuation, capitals or both.",
     ] = "written",
     decoding: Decoding = DEFAULT,
-    beam: Beam = None,
     machine: Machine = Machine(),
     scoring: Scoring = Scoring(),
 ) -> None:
@@ -76,14 +76,15 @@ def evaluate(
     from simultan.evaluation.evaluate import evaluate as run
     from simultan.evaluation.stream import documents_of
 
-    decoding = with_beam(decoding, beam)
-    if at and decoding != DEFAULT:
+    if at and replace(decoding, beam=None) != DEFAULT:
         raise ValueError(f"--at and {decoding}: choose one of them")
     if save_lags and not at:
         raise ValueError("--save-lags needs points: --at threshold=0.1,0.3,0.5,0.7,0.9")
     if save_lags and not Path(model).is_dir():
         raise ValueError(f"--save-lags: {model} is not a folder of yours; `simultan export` it")
-    points = parse_points(at) if at else [decoding]
+    points = [decoding]
+    if at:
+        points = [replace(point, beam=point.beam or decoding.beam) for point in parse_points(at)]
     sources, references = list(read_lines(source)), list(read_lines(reference))
     if out.is_file():
         raise ValueError(f"--out {out}: this is a file; name a folder")

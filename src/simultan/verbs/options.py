@@ -6,13 +6,12 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from simultan import boxed
 from simultan.config import Bound
-from simultan.streaming.decoding import Decoding
 
 if TYPE_CHECKING:
     from simultan.streaming.translator import Translator
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
 Model = Annotated[str, "Folder or name of the model. Without it, the model in the box (de-en)."]
 Changes = Annotated[
     tuple[str, ...], "Change the recipe; can be repeated.", "--set", "<SECTION.KEY=VALUE>"
-]
-Beam = Annotated[
-    int | None, Bound(1), "Search with this many beams. For offline models; 1, greedy, by default."
 ]
 
 
@@ -48,11 +44,6 @@ class Machine:
             quantize=self.quantize,
             threads=self.threads or None,
         )
-
-
-def with_beam(decoding: Decoding, beam: int | None) -> Decoding:
-    """The same, or a search: sentences that are there as a whole can be searched."""
-    return decoding if beam in (None, 1) else replace(decoding, beam=beam)
 
 
 def check_out(out: Path, source: Path, option: str = "--out") -> None:

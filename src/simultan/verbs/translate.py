@@ -13,7 +13,7 @@ import typer
 
 from simultan.config import Bound
 from simultan.streaming.decoding import DEFAULT, Decoding
-from simultan.verbs.options import Beam, Machine, Model, check_out, show_progress, with_beam
+from simultan.verbs.options import Machine, Model, check_out, show_progress
 
 if TYPE_CHECKING:
     from simultan.streaming.translator import Translator
@@ -53,7 +53,6 @@ def translate(
         "With --in, translate this many lines side by side; 32 by default, and 2,048 where a GPU"
         " translates whole sentences.",
     ] = None,
-    beam: Beam = None,
     decoding: Decoding = DEFAULT,
     machine: Machine = Machine(threads=1),
 ) -> None:
@@ -75,10 +74,8 @@ def translate(
         if out is not None:
             check_out(out, in_)
         with _ending_quietly(complete=True):
-            translate_file(machine.load(model), in_, out, with_beam(decoding, beam), rows)
+            translate_file(machine.load(model), in_, out, decoding, rows)
         return
-    if beam is not None:
-        raise ValueError("--beam searches whole sentences: it goes with --in FILE")
     typed = sys.stdin.isatty() and sys.stdout.isatty()
     if typed and not url:
         typer.echo("loading the model ...", err=True)
