@@ -76,11 +76,16 @@ def place(tmp_path_factory: pytest.TempPathFactory, scripts: tuple[ModuleType, M
              for u in (1, 2, 3)]  # fmt: skip
     (folder / "run" / "metrics.jsonl").write_text("".join(json.dumps(s) + "\n" for s in steps))
     measure = scripts[0]
-    for system, path in [*models.items(), ("mma-il", folder / "de-en")]:
+    shipped = ("mma-il", folder / "de-en")
+    int8 = ["--quantize", "int8"]
+    for (system, path), *options in [
+        *((item,) for item in models.items()),
+        (shipped,), (shipped, *int8), (shipped, *int8, "--beam", "2"),
+    ]:  # fmt: skip
         measure.main(
             [str(path), "--system", system, "--out", str(folder / "measured"),
              "--tests", str(folder / "tests"), "--every", "3", "--ks", "1,3,9",
-             "--training", str(folder / "run")]
+             "--training", str(folder / "run"), *options]
         )  # fmt: skip
     for name in TERMS:
         (folder / f"{name}.de").write_text("Eins, zwei.\nDrei.\n" * 9)
@@ -105,10 +110,22 @@ def test_the_card(place: Path, scripts: tuple[ModuleType, ModuleType]) -> None:
     chosen = json.loads((place / "measured" / "thresholds.json").read_text())
     records = [json.loads(line) for line in lines]
     assert {record["threshold"] for record in records} == set(chosen)
+    ways = {(record.get("beam"), record.get("quantize")) for record in records}
+    assert ways == {(None, None), (None, "int8"), (2, "int8")}
+    bleu = {}
     for record in records:
         if not record["spoken"]:
-            row = f"| mma-il, threshold {record['threshold']} | {record['bleu']:.2f} |"
-            assert row in text
+            beams = f", {record['beam']} beams" if "beam" in record else ""
+            row = f"| mma-il, threshold {record['threshold']}{beams} | {record['bleu']:.2f} |"
+            if "beam" in record or "quantize" not in record:
+                assert row in text
+            bleu[record["set"], record["threshold"], record.get("beam"), "quantize" in record] = (
+                record["bleu"]
+            )
+    for threshold in chosen:
+        greedy, searched = (bleu["newstest2015", threshold, beam, True] for beam in (None, 2))
+        change = f"| {greedy:.2f} | {searched:.2f} | {searched - greedy:+.2f} |"
+        assert f"| WMT newstest2015 | {threshold} {change}" in text
     assert "| offline, same size, greedy | 100.00 |" in text
     assert "k = 1:" in text
     assert "stored as int8" in text

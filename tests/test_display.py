@@ -293,7 +293,6 @@ def test_a_file(command: list[str], tmp_path: Path) -> None:
         ([*run, str(tmp_path / "no" / "a.en")], b"make it first"),
         ([*command, "--in", str(tmp_path / "latin")], b"line 1: not valid UTF-8; convert it"),
         ([*command, "--out", "x"], b"--in FILE"),
-        ([*command, "--beam", "2"], b"it goes with --in FILE"),
         ([*run, str(target), "--show"], b"without --url and --show"),
     ):
         done = subprocess.run(wrong, capture_output=True, timeout=300, env=ENVIRONMENT)

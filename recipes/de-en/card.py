@@ -17,6 +17,8 @@ import simultan
 from simultan import checkpoint
 from simultan.streaming.translator import Translator
 
+SEARCH = ("beam", "quantize")  # how it was decoded; without them greedily, in float32
+WITH = {"beam": 2, "quantize": "int8"}  # as it decodes by default
 NAMES = {
     "newstest2013": "WMT newstest2013, on which settings are chosen",
     "newstest2015": "WMT newstest2015",
@@ -24,6 +26,7 @@ NAMES = {
     "tatoeba": "Tatoeba, held out",
     "covost2": "CoVoST 2, validation",
 }
+KEYS = ("system", "stored", "set", "spoken", "every", "threshold", "k", "agent", *SEARCH)
 COMPARED, SPOKEN = ("newstest2015", "europarl"), "newstest2015"
 OTHERS = ("newstest2013", "tatoeba", "covost2")
 HEAD = """# de-en: German to English, live
@@ -57,6 +60,10 @@ was trained on: lines of every evaluation set were removed from the text.
 A second, small network (`ends.safetensors`) finds sentence ends in text without punctuation. It
 learned from the German side of Europarl and Tatoeba and from sentences of Common Voice (CC0).
 """
+BEAMS = """By default two beams look ahead wherever the best token is not sure: the likeliest
+continuation from what has been heard decides which word is written, and no word comes later
+(docs/streaming.md). Greedily (`--beam 1`), both calculated in int8 (`--quantize int8`):
+"""
 TEXTS = Path(__file__).with_name("second") / "texts.toml"  # their terms
 OWN = "made for this project"
 BACK = "its German is by a model trained on the texts above"
@@ -70,14 +77,14 @@ class Measured:
         for path in sorted(folder.glob("*.jsonl")):
             for line in path.read_text(encoding="utf-8").splitlines():
                 record = json.loads(line)
-                keys = ("system", "stored", "set", "spoken", "every", "threshold", "k", "agent")
-                self.records[tuple(record.get(key) for key in keys)] = record
+                self.records[tuple(record.get(key) for key in KEYS)] = record
         if not self.records:
             raise FileNotFoundError(f"{folder}: nothing was measured")
         self.training = [json.loads(p.read_text()) for p in sorted(folder.glob("*.training.json"))]
 
     def find(self, **wanted: Any) -> list[dict[str, Any]]:
-        """Runs over whole sets, the fastest first."""
+        """Runs over whole sets, the fastest first; greedy and in float32 unless it is said."""
+        wanted = dict.fromkeys(SEARCH) | wanted
         found = [
             record
             for record in self.records.values()
@@ -117,6 +124,10 @@ def tradeoff(measured: Measured, name: str, stored: str) -> str:
         equal = interpolate(points, record["al"])
         row += ["-", "-"] if equal is None else [equal, f"{record['bleu'] - equal:+.2f}"]
         rows.append(row)
+    for record in measured.find(system="mma-il", stored=stored, set=name, spoken=False, **WITH):
+        shown = f"mma-il, threshold {record['threshold']}, {record['beam']} beams"
+        row = [shown, *(record[key] for key in ("bleu", "chrf", "al", "laal", "dal"))]
+        rows.append([*row, "-", "-", "-"])  # the others are greedy
     for record in offline:
         row = ["offline, same size, greedy", record["bleu"], record["chrf"], record["al"]]
         rows.append([*row, record["laal"], record["dal"], "100.0%", "-", "-"])
@@ -155,14 +166,32 @@ def precision(measured: Measured, stored: str) -> str:
     return table(head, rows)
 
 
+def beams(measured: Measured, stored: str) -> str:
+    """What live beams bring, both ways calculated alike."""
+    rows = []
+    for name in NAMES:
+        same = {"system": "mma-il", "stored": stored, "set": name, "spoken": False}
+        for record in measured.find(**same, **WITH):
+            greedy = {"threshold": record["threshold"], "quantize": record["quantize"]}
+            for other in measured.find(**same, **greedy):
+                row = [NAMES[name], str(record["threshold"]), other["bleu"], record["bleu"]]
+                row.append(f"{record['bleu'] - other['bleu']:+.2f}")
+                row += [measure[key] for key in ("al", "dal") for measure in (other, record)]
+                rows.append(row)
+    head = "set | threshold | greedy | with beams | change | AL greedy | AL with beams"
+    return table(f"{head} | DAL greedy | DAL with beams", rows) if rows else ""
+
+
 def spoken(measured: Measured, stored: str) -> str:
     rows = []
-    for system, kind in (("mma-il", stored), ("offline", None)):
-        same = {"system": system, "set": SPOKEN} | ({"stored": kind} if kind else {})
+    alike = {"system": "mma-il", "stored": stored}
+    for same in ({**alike, **WITH}, alike, {"system": "offline"}):
+        same = {**same, "set": SPOKEN}
         for record in measured.find(spoken=False, **same):
             setting = {"threshold": record.get("threshold"), "stored": record["stored"]}
             for other in measured.find(spoken=True, **(same | setting)):
-                shown = f"{system} {record.get('threshold') or ''}".strip()
+                shown = f"{record['system']} {record.get('threshold') or ''}".strip()
+                shown += f", {record['beam']} beams" if "beam" in same else ""
                 change = f"{other['bleu_bare'] - record['bleu_bare']:+.2f}"
                 row = [shown, record["bleu_bare"], other["bleu_bare"], change]
                 rows.append([*row, record["al"], other["al"]])
@@ -221,7 +250,8 @@ def write(measured: Measured, model: Path, prepared: Path, chosen: Path) -> str:
         f" {shape.width}, feed-forward {shape.ffn}, {shape.encoder_layers} unidirectional encoder"
         f" and {shape.decoder_layers} decoder layers, joint vocabulary of {vocabulary:,} pieces.\n",
         "## Quality and latency\n\nMeasured with recipes/de-en/measure.py, which runs `simultan"
-        " evaluate`'s code on these weights; sacrebleu, latency in words, greedy. Compared with:"
+        " evaluate`'s code on these weights; sacrebleu, latency in words. Where no beams are named"
+        " it is greedy, as are those that it is compared with:"
         f" {compared(measured)}. The lines of measurement are in recipes/de-en/measured.\n",
         *(tradeoff(measured, name, stored) for name in COMPARED),
         *(tradeoff(measured, name, stored) for name in OTHERS),
@@ -230,6 +260,7 @@ def write(measured: Measured, model: Path, prepared: Path, chosen: Path) -> str:
             if (rounded := precision(measured, stored))
             else []
         ),
+        *([f"## Beams\n\n{BEAMS}\n{searched}"] if (searched := beams(measured, stored)) else []),
         "## As a recogniser gives it\n\nnewstest2015 in small letters and without punctuation;"
         f" scored without case and punctuation on both sides, also for the text as it is.\n\n"
         f"{spoken(measured, stored)}",

@@ -14,6 +14,7 @@ import argparse
 import json
 import multiprocessing
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ class Measurer:
         device: str,
         rows: int,
         jobs: int = 1,
-        beam: int | None = None,
+        beam: int = 1,
         quantize: str | None = None,
     ) -> None:
         folder = boxed.resolve(model)
@@ -84,7 +85,7 @@ class Measurer:
 
     def run(self, name: str, spoken: bool = False, every: int = 1, **setting: Any) -> dict:
         """Translate one set in one setting."""
-        if self.beam is not None:
+        if self.beam > 1:
             setting["beam"] = self.beam
         sources, references = texts(self.tests, name)
         sources, references = sources[::every], references[::every]
@@ -97,7 +98,7 @@ class Measurer:
             sources,
             references,
             log,
-            Decoding(**setting),
+            replace(Decoding(**setting), beam=self.beam),
             rows=self.rows,
             scoring=Scoring(system=self.system),
         )
@@ -140,7 +141,7 @@ class Measurer:
                 (run["al"], e) for e, run in zip(GRID, runs, strict=True) if run["al"] is not None
             )
             measured = [(self.threshold(e), round(al, 2)) for al, e in points]
-            Lags.of(measured, self.beam).save(self.out)
+            Lags.of(measured, self.beam if self.beam > 1 else None).save(self.out)
             between = np.interp(LAGS, *zip(*points, strict=True))
             chosen = sorted({self.threshold(energy) for energy in between})
             path.write_text(json.dumps(chosen) + "\n")
@@ -214,7 +215,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--agents", nargs="*", default=[], help="over an offline model: wait-k:3")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rows", type=int, default=32)
-    parser.add_argument("--beam", type=int, help="beams of a stream, or of whole sentences")
+    parser.add_argument("--beam", type=int, default=1, help="of a stream, or of whole sentences")
     parser.add_argument("--quantize", choices=["int8"], help="calculate in int8, as live streams")
     parser.add_argument("--jobs", type=int, default=1, help="processes, each with its own model")
     parser.add_argument("--training", type=Path, help="a run's folder: note what it cost")
