@@ -17,7 +17,8 @@ The last lines are the ratios that decide. `agreement` counts the lines of a fil
 translates otherwise, in words or delays, at 16 rows, at one row and word by word. `agents` is the
 cost of a target token under each agent over an offline model, on one row, beside that of the random
 model above whose heads decide; passes are those through the whole decoder. `undecided` is that of
-heads that attend as in training (mass=0.7), beside a threshold's.
+heads that attend as in training (mass=0.7), beside a threshold's; `beams` that of two and four
+beams which look ahead, beside the best token's.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -177,9 +179,11 @@ def stream(
     return tokens
 
 
-def live_translation(translator: Translator, line: str) -> tuple[list[str], list[int]]:
+def live_translation(
+    translator: Translator, line: str, decoding: str
+) -> tuple[list[str], list[int]]:
     """Words and delays of a session that hears one word after the other."""
-    session = translator.session(segment=False)
+    session = translator.session(decoding, segment=False)
     events = [event for word in line.split() for event in session.feed(word)]
     writes = [event for event in [*events, *session.finish()] if isinstance(event, Write)]
     words = [word for write in writes for word in write.text.split()]
@@ -467,15 +471,19 @@ class Benchmark:
         assert self.text is not None, "--text FILE: lines to translate"
         lines = self.text.read_text(encoding="utf-8").splitlines()
         subject = shipped_subject()
-        for kind in KINDS:
+        for kind, decoding in product(KINDS, ("threshold=0.5", "threshold=0.5,beam=2")):
             ours = subject.ours[kind]
             many, one = (
-                [(t.words, t.delays) for t in ours.translate(lines, rows=rows)] for rows in (16, 1)
+                [(t.words, t.delays) for t in ours.translate(lines, decoding, rows=rows)]
+                for rows in (16, 1)
             )
-            live = [live_translation(ours, line) for line in lines]
+            live = [live_translation(ours, line, decoding) for line in lines]
             for name, others in (("one row", one), ("word by word", live)):
                 differ = sum(a != b for a, b in zip(many, others, strict=True))
-                print(f"  {kind}: {differ} of {len(lines)} differ between 16 rows and {name}")
+                print(
+                    f"  {kind}, {decoding}: {differ} of {len(lines)} differ between 16 rows"
+                    f" and {name}"
+                )
 
     def agents(self, folder: str, agents: Sequence[str]) -> None:
         """Milliseconds and decoder passes a target token of each agent, on one row."""
@@ -505,15 +513,38 @@ class Benchmark:
         """A target token of de-en whose heads stay undecided, beside a threshold; one row."""
         for kind in KINDS:
             translator = load("de-en", quantize=None if kind == "float32" else kind)
-            ways = [f"threshold=0.5, {kind}", f"mass=0.7, {kind}"]
-            run = {way: partial(stream, translator, TEXT.split(), way.split(",")[0])
-                   for way in ways}  # fmt: skip
-            tokens = {way: len(one()) + 1 for way, one in run.items()}
-            times = take_turns(dict(run), self.rounds)
-            costs = [times[way] / tokens[way] for way in ways]
-            for way, cost in zip(ways, costs, strict=True):
-                self.note(f"de-en, one row, {way}", cost * 1e3, "ms/token")
+            costs = self.one_row_decoded(
+                translator, kind, "threshold=0.5,beam=1", "mass=0.7,beam=1"
+            )
             self.ratios.append((f"de-en, {kind}: mass / threshold", costs[1] / costs[0], "~ 1"))
+
+    def beams(self) -> None:
+        """A target token of de-en when beams look ahead, beside the best token each time."""
+        for kind in KINDS:
+            translator = load("de-en", quantize=None if kind == "float32" else kind)
+            decodings = ["beam=1", "beam=2", "beam=4"]
+            decodings = [f"threshold=0.5,{beam}" for beam in decodings]
+            greedy, two, four = self.one_row_decoded(translator, kind, *decodings)
+            self.ratios.append((f"de-en, one row, {kind}: 2 beams / greedy", two / greedy, "-"))
+            self.ratios.append((f"de-en, one row, {kind}: 4 beams / greedy", four / greedy, "-"))
+            run = {d: partial(translator.translate, german(), d, rows=ROWS) for d in decodings[:2]}
+            tokens = {d: sum(len(r.tokens) + 1 for r in one()) for d, one in run.items()}
+            times = take_turns(dict(run), max(3, self.rounds // 3))
+            greedy, two = (times[decoding] / tokens[decoding] for decoding in run)
+            for decoding, cost in zip(run, (greedy, two), strict=True):
+                self.note(f"de-en, {ROWS} rows, {decoding}, {kind}", 1 / cost, "target tokens/s")
+            self.ratios.append((f"de-en, {ROWS} rows, {kind}: 2 beams / greedy", two / greedy, "-"))
+
+    def one_row_decoded(self, translator: Translator, kind: str, *decodings: str) -> list[float]:
+        """Seconds a target token of de-en, end-of-sequence included, one row."""
+        run = {decoding: partial(stream, translator, TEXT.split(), decoding)
+               for decoding in decodings}  # fmt: skip
+        tokens = {decoding: len(one()) + 1 for decoding, one in run.items()}
+        times = take_turns(dict(run), self.rounds)
+        costs = [times[decoding] / tokens[decoding] for decoding in decodings]
+        for decoding, cost in zip(decodings, costs, strict=True):
+            self.note(f"de-en, one row, {decoding}, {kind}", cost * 1e3, "ms/token")
+        return costs
 
     def stream(self) -> None:
         """A windowed model that never stops: cost of a word, memory and cache at both ends."""
@@ -569,6 +600,7 @@ def main() -> None:
         "stream": benchmark.stream,
         "agreement": benchmark.agreement,
         "undecided": benchmark.undecided,
+        "beams": benchmark.beams,
         "agents": partial(benchmark.agents, arguments.model, arguments.agents.split()),
     }
     for name in arguments.only.split(","):
