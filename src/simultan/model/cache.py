@@ -135,10 +135,16 @@ class Cache:
 
     def reorder(self, parents: Sequence[int]) -> None:
         """Row r takes over what row parents[r] has."""
+        moved = [row for row, parent in enumerate(parents) if row != parent]
+        if not moved:
+            return
+        sources = [parents[row] for row in moved]
         self.base = [self.base[parent] for parent in parents]
         self.ends = [self.ends[parent] for parent in parents]
-        index = torch.tensor(parents, device=self.layers[0].device)
-        self.layers = [layer[index] for layer in self.layers]
+        used = max(self.ends[row] - self.base[row] for row in moved)
+        to, of = (torch.tensor(rows, device=self.layers[0].device) for rows in (moved, sources))
+        for layer in self.layers:
+            layer[to, :used] = layer[of, :used]
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,13 @@ class Candidate(NamedTuple):
     mass: float | None
 
 
+class _Best(NamedTuple):
+    """The tokens that are likeliest in a place, the best first."""
+
+    log_probs: list[float]
+    tokens: list[int]
+
+
 @dataclass
 class _Beams:
     """The likeliest beginnings of one row, the best first."""
@@ -48,21 +55,16 @@ class _Beams:
     lasts: list[int] = field(default_factory=list)
     ended: list[tuple[float, int]] = field(default_factory=list)  # score a token, first token
 
-    def grow(self, log_probs: Tensor, tokens: int) -> list[int]:
-        """One token more, log_probs [N, V] -> the beginning that each of the new ones continues."""
-        if not self.over:
-            log_probs[:, EOS] = -torch.inf
+    def grow(self, best: list[_Best], tokens: int) -> list[int]:
+        """One token more, by what is likeliest after each beginning -> those that are continued."""
         beam = self.candidate.beam
-        top = log_probs.topk(min(2 * beam, log_probs.shape[1]))
         before = self.scores or [0.0]
         grown = sorted(
             (
                 (before[i] + value, -i, token)
-                for i, (values, best) in enumerate(
-                    zip(top.values.tolist(), top.indices.tolist(), strict=True)
-                )
-                for value, token in zip(values, best, strict=True)
-                if value > -math.inf
+                for i, row in enumerate(best)
+                for value, token in zip(row.log_probs, row.tokens, strict=True)
+                if token != EOS or self.over
             ),
             reverse=True,
         )
@@ -102,25 +104,24 @@ class LookAhead:
         asked = [i for i, one in enumerate(candidates) if one.beam > 1 and one.token != EOS]
         if not asked:
             return tokens
-        log_probs = _log_probs(logits[asked])
-        groups: dict[int, list[int]] = {}  # by beam: places in `asked`
-        for place, i in enumerate(asked):
-            if log_probs[place, tokens[i]] < SURE:
-                groups.setdefault(candidates[i].beam, []).append(place)
+        groups: dict[int, list[int]] = {}  # by beam
+        for i, log_prob in zip(asked, _log_probs(logits, asked, tokens), strict=True):
+            if log_prob < SURE:
+                groups.setdefault(candidates[i].beam, []).append(i)
         for places in groups.values():
             for start in range(0, len(places), MOST):
                 part = places[start : start + MOST]
-                found = self._search([candidates[asked[p]] for p in part], log_probs[part])
-                for place, token in zip(part, found, strict=True):
-                    tokens[asked[place]] = token
+                found = self._search([candidates[i] for i in part], logits[part])
+                for i, token in zip(part, found, strict=True):
+                    tokens[i] = token
         return tokens
 
-    def _search(self, candidates: list[Candidate], log_probs: Tensor) -> list[int]:
-        """What to write in rows of as many beams; log_probs [R, V] of the next token."""
+    def _search(self, candidates: list[Candidate], logits: Tensor) -> list[int]:
+        """What to write in rows of as many beams; logits [R, V] of the next token."""
         beam = candidates[0].beam
         rows = [_Beams(one, self.state.has_ended(one.row)) for one in candidates]
-        for i, row in enumerate(rows):
-            row.grow(log_probs[i : i + 1], 1)
+        for row, likeliest in zip(rows, _likeliest(logits, beam), strict=True):
+            row.grow([likeliest], 1)
         copy = self._copy(beam, candidates)
         for tokens in range(2, AHEAD + 2):
             active = [(i, row) for i, row in enumerate(rows) if not row.decided]
@@ -137,10 +138,10 @@ class LookAhead:
             )
             assert step.rows == places  # none waits: for the copy the source has ended
             parents, start = list(range(copy.rows)), 0
-            log_probs = _log_probs(step.logits)
+            best = _likeliest(step.logits, beam)
             for i, row in active:
                 count = len(row.lasts)
-                for n, parent in enumerate(row.grow(log_probs[start : start + count], tokens)):
+                for n, parent in enumerate(row.grow(best[start : start + count], tokens)):
                     parents[i * beam + n] = i * beam + parent
                 start += count
             if tokens <= AHEAD:
@@ -160,9 +161,22 @@ class LookAhead:
         return self.copy
 
 
-def _log_probs(logits: Tensor) -> Tensor:
-    """Of tokens that can be written; double precision hides in which company a row is."""
-    logits = logits.double()
-    log_probs = logits - logits.logsumexp(-1, keepdim=True)
-    log_probs[:, :EOS] = -torch.inf
+def _log_total(logits: Tensor) -> Tensor:
+    """What logits [R, V] are divided by; summed in double precision, as many as they are."""
+    top = logits.amax(-1, keepdim=True)
+    return (logits - top).exp().sum(-1, keepdim=True, dtype=torch.double).log() + top
+
+
+def _log_probs(logits: Tensor, rows: Sequence[int], tokens: Sequence[int]) -> list[float]:
+    """Of one token in each of these rows."""
+    found = logits[rows, [tokens[row] for row in rows]].double() - _log_total(logits)[rows, 0]
+    log_probs: list[float] = found.tolist()
     return log_probs
+
+
+def _likeliest(logits: Tensor, beam: int) -> list[_Best]:
+    """Enough of what may be written for so many beams, end-of-sequence beside."""
+    top = logits[:, EOS:].topk(min(2 * beam + 1, logits.shape[1] - EOS))
+    log_probs: list[list[float]] = (top.values.double() - _log_total(logits)).tolist()
+    tokens: list[list[int]] = (top.indices + EOS).tolist()
+    return [_Best(*row) for row in zip(log_probs, tokens, strict=True)]
