@@ -322,7 +322,7 @@ def main() -> None:
     if options.attack:
         attack(options.attack, options.port, options.seconds)
         return
-    options.most = 32  # rows, as the server has by default
+    options.most, options.decoding = 32, "default"  # as a server has by default
     options.attacker = False
     serving.choose_model(options)
     server = serving.Server(options, batching=True, public=True)

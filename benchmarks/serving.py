@@ -1,6 +1,7 @@
 """Serving on two cores: how many live streams a server holds, with batching and without.
 
-    python benchmarks/serving.py [--model NAME] [--int8] [--seconds S] [--most N] [--json FILE]
+    python benchmarks/serving.py [--model NAME] [--int8] [--decoding beam=1] [--seconds S]
+                                 [--most N] [--json FILE]
     python benchmarks/serving.py --soak 600 [--streams N]
 
 Each stream says 2.5 words a second. Streams are added until the 95th percentile of the time from a
@@ -65,7 +66,11 @@ def run_server(options: argparse.Namespace) -> None:
         translator = Translator(model, config, make_codec())
     limits = {} if options.public else {"per_address": 0, "max_connections": 10_000}
     settings = Settings(
-        rows=options.most, batching=options.server == "on", drain_seconds=0.0, **limits
+        rows=options.most,
+        batching=options.server == "on",
+        decoding=options.decoding,
+        drain_seconds=0.0,
+        **limits,
     )
     serve(translator, settings, "127.0.0.1", options.port)
 
@@ -83,6 +88,7 @@ class Server:
         command = [sys.executable, __file__, "--server", "on" if batching else "off"]
         command += ["--port", str(port), "--most", str(options.most)]
         command += ["--model", options.model] + ["--int8"] * options.int8
+        command += ["--decoding", options.decoding]
         command += ["--public"] * public
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         self.url = f"ws://127.0.0.1:{port}/ws"
@@ -305,6 +311,7 @@ def main() -> None:
     parser.add_argument("--model", default="", help=f"a folder, a name, or {RANDOM!r}")
     parser.add_argument("--text", type=Path, help="its source text, a sentence to a line")
     parser.add_argument("--int8", action="store_true")
+    parser.add_argument("--decoding", default="default", help="the server's, such as beam=1")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     parser.add_argument("--begin", type=int, default=32, help="streams to begin with")
     parser.add_argument("--most", type=int, default=320, help="streams, and rows of the server")
