@@ -43,6 +43,14 @@ def test_points_are_written_as_people_would() -> None:
     assert parse_points(["k=1,3 k=3", "k=5"]) == [Decoding(k=k) for k in (1, 3, 5)]
     agents = parse_points(["wait-k:3 static:3,2"])
     assert [point.agent for point in agents] == ["wait-k:3", "static:3,2"]
+    assert parse_points(["lag=3,4,beam=2 lag=4,beam=2"]) == [
+        Decoding(lag=3, beam=2),
+        Decoding(lag=4, beam=2),
+    ]
+    searched = parse_points(["wait-k:3,beam=2 static:3,2,beam=4"])
+    assert [str(point) for point in searched] == ["wait-k:3,beam=2", "static:3,2,beam=4"]
+    with pytest.raises(ValueError, match="^decoding 'lag=3,beam=x'"):
+        parse_points(["lag=3,beam=x"])
     with pytest.raises(ValueError, match="which points"):
         parse_points([" "])
     with pytest.raises(ValueError, match="must lie between 0 and 1"):
@@ -94,6 +102,10 @@ def test_lags_are_what_was_measured(tmp_path: Path) -> None:
     again = translator("mma-il", Lags(((0.2, 2.0), (0.8, 6.0))))
     found = measure_lags(again, [point("lag=2", 2.5, like), point("lag=6", 7.0, like)]).points
     assert found == ((pytest.approx(0.2), 2.5), (pytest.approx(0.8), 7.0))
+    searched = [point(f"{one.decoding},beam=2", one.scores.latency["al"], one) for one in measured]
+    assert measure_lags(learned, searched) == Lags(((0.2, 2.0), (0.8, 5.0)), beam=2)
+    with pytest.raises(ValueError, match="as many beams: --beam 2"):
+        measure_lags(learned, [measured[0], searched[1]])
     with pytest.raises(ValueError, match="at least two thresholds"):
         measure_lags(learned, measured[:1])
     with pytest.raises(ValueError, match="which is wait-k"):

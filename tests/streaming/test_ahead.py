@@ -202,6 +202,15 @@ def test_a_model_that_was_measured_with_beams_has_them() -> None:
     )
 
 
+@pytest.mark.parametrize("agent", ["agreement:2", "hold:1"])
+def test_agents_that_choose_the_words_are_not_searched(agent: str) -> None:
+    """What they agreed on, or held back, is for the words that they have seen."""
+    session = Session(make("offline", "transformer", 1), CODEC, "wait-k:2,beam=2")
+    with pytest.raises(ValueError, match=f"^{agent},beam=2: this agent chooses the words itself"):
+        session.set_decoding(f"{agent},beam=2")
+    session.set_decoding(agent)
+
+
 def test_another_systems_model_cannot_be_searched_in_a_stream() -> None:
     class Bare(OfflineModel):
         def backend(self, rows: int) -> Backend:

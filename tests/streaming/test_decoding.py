@@ -33,6 +33,7 @@ LAGS = Lags(((0.2, 2.0), (0.5, 3.0), (0.8, 5.0)))
         ("k=3", Decoding(k=3)),
         ("beam=4", Decoding(beam=4)),
         ("lag=4,beam=2", Decoding(lag=4, beam=2)),
+        (" lag=4, beam= 2 ", Decoding(lag=4, beam=2)),
         ("threshold=0.5,beam=1", Decoding(threshold=0.5, beam=1)),
         ("static:3,2,beam=3", Decoding(agent="static:3,2", beam=3)),
         ("agent=runs/a=1,beam=3", Decoding(agent="runs/a=1", beam=3)),
@@ -58,6 +59,12 @@ def test_the_text_is_short() -> None:
         "threshold=0.1",
         "wait-k:3",
     ]
+
+
+@pytest.mark.parametrize("text", ["beam=2,beam=3", "lag=4,beam=2,beam=3"])
+def test_beams_are_named_once(text: str) -> None:
+    with pytest.raises(ValueError, match=f"^{text}: beam is there twice$"):
+        Decoding.parse(text)
 
 
 @given(st.floats(0, 1, exclude_min=True, exclude_max=True))

@@ -32,7 +32,11 @@ def test_they_lie_in_the_folder(tmp_path: Path) -> None:
         Lags.load(tmp_path).threshold(3.0)
     MEASURED.save(tmp_path)
     assert Lags.load(tmp_path) == MEASURED
-    for spoiled in ("{", "[[0.2, 3], [0.5, 2]]", '[["a", 1], ["b", 2]]', "[1]"):
+    searched = Lags(MEASURED.points, beam=2)
+    searched.save(tmp_path)
+    assert Lags.load(tmp_path) == searched
+    beams = [f'{{"beam": {beam}, "points": []}}' for beam in ("0", "17", "1.5", "true", '"2"')]
+    for spoiled in ("{", "[[0.2, 3], [0.5, 2]]", '[["a", 1], ["b", 2]]', "[1]", "{}", *beams):
         (tmp_path / "lags.json").write_text(spoiled)
         with pytest.raises(ValueError, match=r"lags.json: not pairs"):
             Lags.load(tmp_path)

@@ -27,13 +27,15 @@ class Point:
 
 
 def parse_points(texts: Sequence[str]) -> list[Decoding]:
-    """Of "lag=3,4,5", "threshold=0.1,0.5" or "wait-k:3 agreement:2"; no point comes twice."""
+    """Of "lag=3,4,5", "lag=3,4,beam=2" or "wait-k:3 agreement:2"; no point comes twice."""
     points: dict[Decoding, None] = {}
     for text in " ".join(texts).split():
-        key, equals, values = text.partition("=")
+        who, comma, beam = text.rpartition(",beam=")
+        key, equals, values = (who if comma else text).partition("=")
         several = equals and key != "agent" and ":" not in text
         for value in values.split(",") if several else [values]:
-            points[Decoding.parse(f"{key}{equals}{value}")] = None
+            shown = f"{key}{equals}{value}"
+            points[Decoding.parse(f"{shown},beam={beam}" if comma else shown)] = None
     if not points:
         raise ValueError("--at: which points? lag=3,4,5 or threshold=0.2,0.5 or wait-k:3 wait-k:5")
     return list(points)
@@ -91,14 +93,16 @@ def measure_lags(translator: Translator, points: Sequence[Point]) -> Lags:
     if not translator.model.policy.learned:
         name = translator.model.policy.name
         raise ValueError(f"--save-lags: a threshold means nothing to this model, which is {name}")
-    measured, beam = [], None
+    measured, beams = [], set()
     for point in points:
         chosen = point.decoding.resolve(translator.model.policy, translator.lags)
         behind = point.scores.latency["al"]
         if chosen.threshold is not None and behind is not None:
             measured.append((chosen.threshold, round(behind, 3)))
-            beam = chosen.beam
-    lags = Lags.of(measured, beam)
+            beams.add(chosen.beam)
+    if len(beams) > 1:
+        raise ValueError("--save-lags: all points with as many beams: --beam 2")
+    lags = Lags.of(measured, next(iter(beams), None))
     if len(lags.points) < 2:
         raise ValueError(
             "--save-lags: at least two thresholds, of which the higher one stays further behind:"

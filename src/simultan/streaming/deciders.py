@@ -125,6 +125,8 @@ class AgentsDecide:
             )
         if text is not None and text not in self.loaded:
             self.loaded[text] = self._check(load_agent(text), text)
+        if beam > 1 and self.loaded[text].closes:  # it has seen what would be written
+            raise ValueError(f"{decoding}: this agent chooses the words itself; leave out beam")
         self.beams[row] = beam
         if self.loaded[text] is not self.agents[row]:
             self.agents[row], self.memory[row] = self.loaded[text], {}

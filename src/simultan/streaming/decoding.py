@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -132,9 +133,12 @@ class Decoding:
             return text
         if not isinstance(text, str):
             raise TypeError(f"decoding is text or a Decoding, not {type(text).__name__}")
-        rest, comma, beam = text.rpartition(",beam=")
-        if comma and beam.strip().isdecimal():
-            return replace(cls.parse(rest), beam=int(beam))
+        searched = re.fullmatch(r"(.*),\s*beam=\s*(\d+)\s*", text)
+        if searched:
+            who = cls.parse(searched[1])
+            if who.beam is not None:
+                raise ValueError(f"{text}: beam is there twice")
+            return replace(who, beam=int(searched[2]))
         key, equals, value = text.strip().partition("=")
         if not equals and key in ("", "default"):
             return cls()

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from simultan.streaming.decoding import MOST_BEAMS
+
 __all__ = ["UNMEASURED", "Lags"]
 
 
@@ -25,8 +27,8 @@ class Lags:
     beam: int | None = None  # with which they were measured, and which the model has by default
 
     def __post_init__(self) -> None:
-        if self.beam is not None and (not isinstance(self.beam, int) or self.beam < 1):
-            raise ValueError(f"beam {self.beam} must be a whole number of at least 1")
+        if self.beam is not None and not (type(self.beam) is int and 0 < self.beam <= MOST_BEAMS):
+            raise ValueError(f"beam {self.beam} must be a whole number from 1 to {MOST_BEAMS}")
         for (low, sooner), (high, later) in pairwise(self.points):
             if not (0 < low < high < 1 and sooner < later):
                 raise ValueError(f"thresholds {low}, {high} and lags {sooner}, {later} must rise")
@@ -43,7 +45,9 @@ class Lags:
             points = found["points"] if isinstance(found, dict) else found
             return cls(tuple((float(threshold), float(lag)) for threshold, lag in points), beam)
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path}: not pairs of threshold and lag ({error})") from error
+            raise ValueError(
+                f"{path}: not pairs of threshold and lag, with or without a beam ({error})"
+            ) from error
 
     @classmethod
     def of(cls, measured: Sequence[tuple[float, float]], beam: int | None = None) -> Lags:
