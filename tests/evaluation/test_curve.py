@@ -49,7 +49,7 @@ def test_points_are_written_as_people_would() -> None:
     ]
     searched = parse_points(["wait-k:3,beam=2 static:3,2,beam=4"])
     assert [str(point) for point in searched] == ["wait-k:3,beam=2", "static:3,2,beam=4"]
-    with pytest.raises(ValueError, match="^decoding 'lag=3,beam=x'"):
+    with pytest.raises(ValueError, match=r"^decoding 'lag=3,beam=x'"):
         parse_points(["lag=3,beam=x"])
     with pytest.raises(ValueError, match="which points"):
         parse_points([" "])
