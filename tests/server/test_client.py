@@ -15,6 +15,7 @@ import pytest
 import running_servers
 from running_servers import CODEC, MODEL, PATIENCE, Client, Running, expected, text_of
 from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosedOK
 
 from simultan import client
 from simultan.client.stream import websocket
@@ -185,6 +186,28 @@ def test_a_line_whose_far_end_is_dead(start: Start) -> None:
         between.close()
 
     asyncio.run(speak())
+
+
+def test_what_came_before_the_end_is_read() -> None:
+    """The server says the last word and closes just when the client asks whether it is there."""
+
+    class Closed:
+        asked = False
+
+        async def send(self, text: str) -> None:
+            self.asked = True
+            raise ConnectionClosedOK(None, None)
+
+        async def recv(self) -> str:
+            if not self.asked:
+                await asyncio.Event().wait()
+            return json.dumps({"type": "end", "seq": 1, "ack": 2, "segment": 1, "words": 3})
+
+    stream = client.Stream("http://127.0.0.1:1", timeout=4 * PATIENCE)
+    stream._silence = 0.001
+    message = asyncio.run(stream._next(Closed()))  # type: ignore[arg-type]
+    assert isinstance(message, client.End)
+    assert message.words == 3
 
 
 def test_silence_is_no_fault_while_the_server_answers(start: Start) -> None:

@@ -280,7 +280,8 @@ class Stream:
                 return _parse(await socket.recv())
         except TimeoutError:
             async with asyncio.timeout(self._answer):
-                await socket.send(encode(Ping()))
+                with suppress(ConnectionClosed):  # what came before that is still to be read
+                    await socket.send(encode(Ping()))
                 return _parse(await socket.recv())
 
     async def _receive(self, socket: ClientConnection) -> None:
