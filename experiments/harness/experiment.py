@@ -60,7 +60,7 @@ class Experiment:
         self.summary = Summary()
         self.trained: set[str] = set()  # in this call
         self.lock = threading.Lock()
-        self.pool = StepPool(4)
+        self.pool = StepPool(2)  # plans hardly go back to an earlier kind, and each holds GiBs
         self.start = time.monotonic()
         self.chosen: list[PlannedRun] = []  # what is to be run, as far as it is known
         self.told = False  # to stop, by a signal
