@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.harness.ablation import ways_to_stream
 from experiments.harness.plan import Plan, PlannedRun
 from experiments.harness.tables import NOT_RUN, Results, Row, rows_of
 from simultan.latency import METRICS
@@ -180,7 +182,8 @@ def _weight(result: Mapping[str, Any]) -> float:
 
 
 def draw_ablation(plan: Plan, results: Results) -> Figure:
-    """Decoder layers and heads: quality offline, quality and DAL of MMA-H, on validation."""
+    """Decoder layers and heads: quality offline, quality and DAL of MMA-H, on validation; a line
+    for each way to stream."""
     figure = Figure(figsize=(10.4, 3.5), layout="constrained")
     panels: Sequence[Axes] = figure.subplots(1, 3)
     parts = [
@@ -189,18 +192,23 @@ def draw_ablation(plan: Plan, results: Results) -> Figure:
         ("ablation-mma-h", "dal", f"MMA-H: DAL on {plan.valid}"),
     ]
     colours = {1: AMBER, 3: ORANGE, 6: BLUE}
+    ways = ways_to_stream(plan)
     for axis, (group, key, title) in zip(panels, parts, strict=True):
         rows = rows_of([run for run in plan.runs if run.group.name == group], results)
-        for layers, colour in colours.items():
+        for (layers, colour), (place, way) in itertools.product(colours.items(), enumerate(ways)):
             points = sorted(
                 (int(row.run.labels["heads"]), row.valid[key])
                 for row in rows
                 if row.run.labels["layers"] == layers and row.valid[key] is not None
+                if row.point == (way if group == "ablation-mma-h" else "")
             )
-            if points:
+            if points and (place == 0 or group == "ablation-mma-h"):
                 name = f"{layers} decoder layer{'s' if layers > 1 else ''}"
-                axis.plot(*zip(*points, strict=True), color=colour, marker="o", linewidth=1.6,
-                          markeredgecolor="white", label=name, clip_on=False)  # fmt: skip
+                name += f", {way}" if group == "ablation-mma-h" and len(ways) > 1 else ""
+                axis.plot(*zip(*points, strict=True), color=colour, marker="o*"[place % 2],
+                          linestyle=("-", "--")[place % 2], linewidth=1.6,
+                          markersize=(6, 9)[place % 2], markeredgecolor="white", label=name,
+                          clip_on=False)  # fmt: skip
         axis.set_xscale("log", base=2)
         axis.set_xticks([1, 4, 8, 16], ["1", "4", "8", "16"])
         axis.set_xlim(0.85, 19)

@@ -36,13 +36,14 @@ from experiments.harness.plan import Plan  # noqa: E402
 from experiments.harness.tables import Results, Row  # noqa: E402
 
 OTHER = HERE.parent / "mma2020"  # the other pair
-LEARNED = ("mma-il", "mma-il-soft", "mma-h", "mma-h-mass", "milk", "one-head")
+LEARNED = ("mma-il", "mma-il-soft", "mma-h", "mma-h-mass", "milk", "milk-hard", "one-head")
 CURVES = [
     curve("MMA-IL", "MMA-IL", BLUE, "o"),
     curve("MMA-IL, trained softly", "MMA-IL, soft", BLUE, "*", ""),
     curve("MMA-H", "MMA-H", ORANGE, "s"),
     curve("MMA-H, undecided", "MMA-H, undecided", ORANGE, "*", "--"),
     curve("MILk (RNN)", "MILk", GREEN, "^"),
+    curve("MILk (RNN), hard alignments", "MILk, hard", GREEN, "v", "--"),
     curve("MILk (Transformer)", "MILk, Transformer", SKY, "^"),
     curve("wait-k", "wait-k", AMBER, "D"),
     figures.rule("test-time wait-k", "agents-wait-k", "v", AMBER, "--"),
