@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from simultan import cli
 from simultan.data.corpus import prepare
 from simultan.data.sources import TextPair
+from simultan.verbs import train
 from simultan.verbs.train import set_threads
 
 SMALL = """
@@ -76,13 +77,13 @@ def test_a_device_that_is_not_there(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "load", "chosen"), [(0, 0.2, 8), (0, 2.6, 5), (0, 40.0, 1), (3, 40.0, 3)]
+    ("asked", "busy", "chosen"), [(0, 0.2, 8), (0, 2.6, 5), (0, 40.0, 1), (3, 40.0, 3)]
 )
-def test_threads_for_idle_cores(monkeypatch, asked, load, chosen):
+def test_threads_for_idle_cores(monkeypatch, asked, busy, chosen):
     """A thread that shares its core with another program holds up all others."""
     found = []
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(train, "busy_cores", lambda: busy)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     monkeypatch.setattr(torch, "set_num_threads", found.append)
     set_threads(asked)
@@ -90,3 +91,29 @@ def test_threads_for_idle_cores(monkeypatch, asked, load, chosen):
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     set_threads(0)
     assert found == [chosen]  # who has chosen is left alone
+
+
+def test_busy_cores_are_those_of_now(monkeypatch, tmp_path):
+    """Of our cores alone, between two readings; without such readings the load counts."""
+    before = """cpu  400 0 0 400 0 0 0 0 0 0
+cpu0 100 0 0 100 0 0 0 0 0 0
+cpu1 100 0 0 100 0 0 0 0 0 0
+cpu2 100 0 0 100 0 0 0 0 0 0
+cpu3 100 0 0 100 0 0 0 0 0 0
+intr 5 0 0
+"""
+    after = """cpu  480 0 10 490 20 0 0 0 0 0
+cpu0 125 0 5 100 0 0 0 0 0 0
+cpu1 105 0 0 110 15 0 0 0 0 0
+cpu2 100 0 0 130 0 0 0 0 0 0
+cpu3 150 0 0 100 0 0 0 0 0 0
+intr 9 0 0
+"""
+    assert train.busy_between(before, after, {0, 1, 2}) == pytest.approx(1 + 1 / 6 + 0)
+    assert train.busy_between(before, after, {3}) == 1
+    assert train.busy_between(before, before, {0, 3}) == 0  # no tick between them
+    monkeypatch.setattr("os.getloadavg", lambda: (2.5, 0.0, 0.0), raising=False)
+    monkeypatch.setattr(train, "CORE_TIMES", tmp_path / "none")
+    assert train.busy_cores(0) == 2.5
+    (tmp_path / "none").write_text("of another kind\n")
+    assert train.busy_cores(0) == 2.5

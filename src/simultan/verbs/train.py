@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +12,8 @@ import typer
 
 from simultan.config import Bound
 from simultan.verbs.options import Changes
+
+CORE_TIMES = Path("/proc/stat")
 
 
 def train(
@@ -59,7 +63,42 @@ def set_threads(threads: int) -> None:
     import torch
 
     if not threads and "OMP_NUM_THREADS" not in os.environ:
-        busy = round(os.getloadavg()[0]) if hasattr(os, "getloadavg") else 0
-        threads = max(1, torch.get_num_threads() - busy)
+        threads = max(1, torch.get_num_threads() - round(busy_cores()))
     if threads:
         torch.set_num_threads(threads)
+
+
+def busy_cores(seconds: float = 0.3) -> float:
+    """How many of our cores other programs use just now.
+
+    The load of the last minute, which serves where there is no better, counts what has just
+    ended, such as the command before this one.
+    """
+    try:
+        ours = os.sched_getaffinity(0)
+        before = CORE_TIMES.read_text(encoding="ascii")
+        time.sleep(seconds)
+        return busy_between(before, CORE_TIMES.read_text(encoding="ascii"), ours)
+    except (AttributeError, KeyError, OSError, ValueError):  # not on this system
+        return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+def busy_between(before: str, after: str, cores: Collection[int]) -> float:
+    """Cores' worth of work between two readings of /proc/stat."""
+    first, second = _times(before), _times(after)
+    busy = 0.0
+    for core in cores:
+        spent = [b - a for a, b in zip(first[core], second[core], strict=True)]
+        total = sum(spent)
+        busy += 1 - (spent[3] + spent[4]) / total if total > 0 else 0.0
+    return busy
+
+
+def _times(text: str) -> dict[int, list[int]]:
+    """Of each core: user, nice, system, idle, waiting for a disk, interrupts (two), stolen."""
+    lines = [line.split() for line in text.splitlines()]
+    return {
+        int(name[3:]): [int(value) for value in values[:8]]
+        for name, *values in filter(None, lines)
+        if name.startswith("cpu") and name != "cpu"
+    }
