@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -112,6 +112,13 @@ def load_weights(folder: str | Path) -> dict[str, Tensor]:
     return _unpacked(weights, str(path))
 
 
+def stored_as(folder: str | Path) -> Stored:
+    """In which form a model folder has its weights."""
+    with safe_open(_inside(folder, WEIGHTS), framework="pt") as file:
+        kinds = {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+    return "int8" if "I8" in kinds else "float16" if "F16" in kinds else "float32"
+
+
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -122,13 +129,16 @@ def export(
     out: str | Path,
     stored: Stored = "float16",
     offline: bool = False,
+    shares: Sequence[float] = (),
+    lags: Path | None = None,
 ) -> int:
     """A model folder to ship: weights (the mean of several folders'), configuration, vocabularies,
     lags and sentence ends if there are any, no trainer; returns its bytes.
 
-    `offline`: without the weights that select, for whole sentences and for agents.
+    `offline`: without the weights that select, for whole sentences and for agents. `shares`: of
+    each folder in the mean. `lags`: those of a mean, which are not known otherwise.
     """
-    weights = load_weights(folders[0]) if len(folders) == 1 else average(folders)
+    weights = load_weights(folders[0]) if len(folders) == 1 else average(folders, shares)
     config = load_config(folders[-1])
     if offline:
         if config.policy.name in ("hard", "mocha", "mma-h"):
@@ -149,7 +159,9 @@ def export(
     beside = [Path(folders[0]) / ENDS]
     # how far behind the mean of several stays has not been measured; offline it has no lag
     if len(folders) == 1 and not offline:
-        beside.append(Path(folders[0]) / LAGS)
+        lags = Path(folders[0]) / LAGS
+    if lags is not None:
+        beside.append(lags)
     beside = [path for path in beside if path.is_file()]
     codec = Codec.load(folders[-1])
     save(out, weights, config, codec, stored=stored, beside=beside)
@@ -182,20 +194,21 @@ def load_model(
     return model.to(device).eval(), config, codec
 
 
-def average(folders: Sequence[str | Path]) -> dict[str, Tensor]:
-    """The mean of the weights of several model folders."""
+def average(folders: Sequence[str | Path], shares: Sequence[float] = ()) -> dict[str, Tensor]:
+    """The mean of the weights of several model folders, each with its share (equal ones)."""
     if not folders:
         raise ValueError("no checkpoints to average")
+    shares = shares or [1 / len(folders)] * len(folders)
     first, *others = folders
-    sums = {name: value.double() for name, value in load_weights(first).items()}
-    for folder in others:
+    sums = {name: shares[0] * value.double() for name, value in load_weights(first).items()}
+    for folder, share in zip(others, shares[1:], strict=True):
         weights = load_weights(folder)
         shapes = {name: value.shape for name, value in weights.items()}
         if shapes != {name: value.shape for name, value in sums.items()}:
             raise ValueError(f"{folder} and {first} do not hold the same weights")
         for name, value in weights.items():
-            sums[name] += value
-    return {name: (value / len(folders)).float() for name, value in sums.items()}
+            sums[name] += share * value.double()
+    return {name: value.float() for name, value in sums.items()}
 
 
 def initialise(

@@ -22,6 +22,7 @@ VERBS = {
     "init": "Lay out a folder for a model of your own.",
     "prepare": "Turn parallel text into vocabularies and shards.",
     "train": "Train a model from a recipe.",
+    "adapt": "Teach a model your own text.",
     "train-agent": "Train an agent that decides when to read and write.",
     "evaluate": "Translate a test set, log it and score the log.",
     "score": "Score a log, ours or another system's.",
