@@ -1,10 +1,11 @@
-"""The hashed mask: fair, without patterns, and the same in the backward pass."""
+"""The hashed and the sampled mask: fair, without patterns, and the same in the backward pass."""
 
 import itertools
 
+import pytest
 import torch
 
-from simultan.model.dropout import Dropout, hashed, hashed_relu, new_seeds, plant_seeds
+from simultan.model.dropout import Dropout, hashed, hashed_relu, new_seeds, plant_seeds, sampled
 
 P = 0.3
 SEEDS = [0, 1, 2, 12345, 2**31 - 2]
@@ -15,8 +16,14 @@ def mask_of(seed: int, rows: int = 1000, width: int = 1024) -> torch.Tensor:
     return hashed(x, P, torch.tensor(seed, dtype=torch.int32)) != 0
 
 
-def test_masks_are_fair_and_independent() -> None:
-    masks = [mask_of(seed).double() for seed in SEEDS]
+def sampled_mask(seed: int) -> torch.Tensor:
+    torch.manual_seed(seed)
+    return sampled(torch.ones(1000, 1024), P) != 0
+
+
+@pytest.mark.parametrize("draw", [mask_of, sampled_mask])
+def test_masks_are_fair_and_independent(draw) -> None:
+    masks = [draw(seed).double() for seed in SEEDS]
     spread = (P * (1 - P) / masks[0].numel()) ** 0.5
     for mask in masks:
         assert abs(mask.mean() - (1 - P)) < 5 * spread
@@ -53,15 +60,36 @@ def test_compiled_it_is_the_same() -> None:
         torch.testing.assert_close(grad, torch.autograd.grad(expected.sum(), x)[0])
 
 
-def test_without_a_seed_it_is_pytorchs() -> None:
-    x, layer = torch.randn(4, 9), Dropout(P)
-    torch.manual_seed(3)
-    ours = layer(x), layer.relu(x)
-    torch.manual_seed(3)
-    assert torch.equal(ours[0], torch.dropout(x, P, True))
-    assert torch.equal(ours[1], torch.dropout(x.relu(), P, True))
+def test_without_a_seed_it_is_sampled_on_a_cpu() -> None:
+    """The expectation is exact, a gradient goes where a value went, and a seed repeats it."""
+    layer = Dropout(P)
+    for kind in (torch.float32, torch.bfloat16, torch.float64):
+        x = torch.rand(7, 11, 13).to(kind) + 1  # not a multiple of four
+        x.requires_grad_()
+        torch.manual_seed(3)
+        y = layer(x)
+        assert y.dtype == kind
+        scale = 2**16 / (2**16 - round(P * 2**16))
+        assert torch.equal(y, torch.where(y != 0, x * scale, 0.0))
+        (slope,) = torch.autograd.grad(y.sum(), x)
+        torch.testing.assert_close(slope, torch.where(y != 0, scale, 0.0).to(kind))
+        torch.manual_seed(3)
+        assert torch.equal(layer.relu(-x), torch.zeros_like(x))
+        torch.manual_seed(3)
+        assert torch.equal(layer.relu(x), y)
+        assert not torch.equal(layer(x), y)
     assert torch.equal(layer.eval()(x), x)
-    assert torch.equal(layer.relu(x), x.relu())
+    assert torch.equal(layer.relu(-x), torch.zeros_like(x))
+    assert torch.equal(Dropout(0.0)(x), x)
+
+
+def test_compiled_without_a_seed_it_is_pytorchs() -> None:
+    x, layer = torch.randn(4, 9), Dropout(P)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    torch.manual_seed(3)
+    expected = torch.dropout(x, P, True)
+    torch.manual_seed(3)
+    assert torch.equal(compiled(x), expected)
 
 
 def test_seeds_are_drawn_before_each_pass() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from simultan.ops import expected_alignment, expected_attention, naive
+from simultan.ops import cpu, expected_alignment, expected_attention, naive
 
 LOOKBACKS = [1, 2, 3, 16, None]
 
@@ -174,3 +174,29 @@ def test_bad_arguments_are_named() -> None:
         expected_attention(alpha, alpha[..., :2], lengths)
     with pytest.raises(ValueError, match="choose 'auto'"):
         expected_alignment(alpha, lengths, backend="cuda")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy_in_few_passes(smoothing):
+    """Value and gradient are those of the plain expression, and of PyTorch's own."""
+    logits = (5 * torch.randn(6, 11, dtype=torch.float64)).requires_grad_()
+    target = torch.tensor([0, 10, 3, 3, 7, 1])
+    weigh = torch.randn(2, 6, dtype=torch.float64)
+    found = cpu.cross_entropy(logits, target, smoothing)
+    normaliser, picked = logits.logsumexp(-1), logits[torch.arange(6), target]
+    smooth = normaliser - (1 - smoothing) * picked - smoothing * logits.mean(-1)
+    torch.testing.assert_close(found, torch.stack([normaliser - picked, smooth]))
+    theirs = torch.nn.functional.cross_entropy(
+        logits, target, reduction="none", label_smoothing=smoothing
+    )
+    torch.testing.assert_close(found[1], theirs)
+    assert torch.autograd.gradcheck(lambda x: cpu.cross_entropy(x, target, smoothing), logits)
+    compiled = torch.compile(cpu.cross_entropy, backend="aot_eager")
+    (slope,) = torch.autograd.grad(found, logits, weigh)
+    (wanted,) = torch.autograd.grad(compiled(logits, target, smoothing), logits, weigh)
+    torch.testing.assert_close(slope, wanted)
+    half = logits.detach().bfloat16().requires_grad_()
+    narrow = cpu.cross_entropy(half, target, smoothing)
+    assert narrow.dtype == torch.float32
+    torch.testing.assert_close(narrow, cpu.cross_entropy(half.float(), target, smoothing))
+    assert torch.autograd.grad(narrow, half, weigh.float())[0].dtype == torch.bfloat16
