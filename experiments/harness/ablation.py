@@ -23,7 +23,7 @@ def ablation(plan: Plan, results: Results, latency: str = "test") -> str:
     ways = ways_to_stream(plan)
     cells: dict[tuple[int, int], dict[tuple[str, str], dict[str, Any]]] = {}
     for run in plan.runs:
-        if run.group.name.startswith("ablation") and run.name in results:
+        if run.group.name.startswith("ablation") and run.name in results and run.seed == 1:
             found = cells.setdefault((int(run.labels["layers"]), int(run.labels["heads"])), {})
             for point in results[run.name]["points"]:
                 found[run.group.name, point["point"]] = point

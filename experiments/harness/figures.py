@@ -194,7 +194,8 @@ def draw_ablation(plan: Plan, results: Results) -> Figure:
     colours = {1: AMBER, 3: ORANGE, 6: BLUE}
     ways = ways_to_stream(plan)
     for axis, (group, key, title) in zip(panels, parts, strict=True):
-        rows = rows_of([run for run in plan.runs if run.group.name == group], results)
+        runs = [run for run in plan.runs if run.group.name == group and run.seed == 1]
+        rows = rows_of(runs, results)
         for (layers, colour), (place, way) in itertools.product(colours.items(), enumerate(ways)):
             points = sorted(
                 (int(row.run.labels["heads"]), row.valid[key])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.harness.plan import Group, Plan, PlannedRun
+from experiments.harness.plan import Group, Plan, PlannedRun, label
 from simultan.latency import METRICS
 
 Results = dict[str, dict[str, Any]]
@@ -204,18 +204,19 @@ def seeds(plan: Plan, results: Results) -> str:
     families: dict[str, list[PlannedRun]] = {}
     for run in plan.runs:
         families.setdefault(run.name.split("-seed")[0], []).append(run)
-    families = {name: runs for name, runs in families.items() if len(runs) > 1}
     text = ""
     for runs in families.values():
-        rows = rows_of(runs, results)
+        shared = {label(point) for point in runs[-1].points}  # the first may have more
+        rows = [row for row in rows_of(runs, results) if row.point in shared]
+        if len({row.run.seed for row in rows}) < 2:
+            continue
         body = [[r.run.name, str(r.run.seed), *scores_of(r.test, plan)] for r in rows]
         body += [[run.name, str(run.seed), NOT_RUN, *[""] * (len(columns(plan)) - 1)]
                  for run in runs if run.name not in results]  # fmt: skip
-        if len(rows) > 1:
-            for name, function in (("mean", statistics.mean), ("deviation", statistics.stdev)):
-                body.append([name, "", *_over(rows, function, plan)])
+        for name, function in (("mean", statistics.mean), ("deviation", statistics.stdev)):
+            body.append([name, "", *_over(rows, function, plan)])
         text += table(["run", "seed", *columns(plan)], body) + "\n"
-    return text
+    return text or not_run()
 
 
 def _over(rows: Sequence[Row], function: Callable[[list[float]], float], plan: Plan) -> list[str]:

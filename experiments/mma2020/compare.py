@@ -91,15 +91,18 @@ PAIRS = [  # what is claimed, one, other
         for run in ("mma-il-avg0.02", "mma-il-avg0.04", "mma-h-var0.1")
         for seed in (2, 3)
     ],
-    ("decoder layers (claim 4)", "layers6-heads4-offline", "layers1-heads4-offline"),
-    ("decoder layers (claim 4)", "layers6-heads1-offline", "layers1-heads1-offline"),
-    ("decoder layers (claim 4)", "layers6-heads4-mma-h", "layers1-heads4-mma-h"),
-    ("decoder layers (claim 4)", "layers6-heads1-mma-h", "layers1-heads1-mma-h"),
-    ("decoder heads (claim 4)", "layers6-heads4-offline", "layers6-heads1-offline"),
-    ("decoder heads (claim 4)", "layers6-heads16-offline", "layers6-heads4-offline"),
-    ("decoder heads (claim 4)", "layers1-heads4-offline", "layers1-heads1-offline"),
-    ("decoder heads (claim 4)", "layers6-heads4-mma-h", "layers6-heads1-mma-h"),
-    ("decoder heads (claim 4)", "layers1-heads4-mma-h", "layers1-heads1-mma-h"),
+    *[
+        (f"decoder {what} (claim 4)", f"{more}-{kind}{seed}", f"{less}-{kind}{seed}")
+        for seed in ("", "-seed2", "-seed3")
+        for kind in ("offline", "mma-h")
+        for what, more, less in (
+            ("layers", "layers6-heads4", "layers1-heads4"),
+            ("layers", "layers6-heads1", "layers1-heads1"),
+            ("heads", "layers6-heads4", "layers6-heads1"),
+            ("heads", "layers6-heads16", "layers6-heads4"),
+            ("heads", "layers1-heads4", "layers1-heads1"),
+        )
+    ],
     ("wait-k trained or at test time", "wait-k@k=1", "test-time-wait-k@wait-k-1"),
     ("wait-k trained or at test time", "wait-k@k=3", "test-time-wait-k@wait-k-3"),
     (AGENTS, "agents-align-att@align-att-2", "agents-wait-k@wait-k-1"),
