@@ -143,7 +143,7 @@ def test_it_goes_on_where_it_was_stopped(toy, tmp_path, monkeypatch):
 
 def test_what_is_measured_is_not_learnt(toy):
     """Neither the held-out pairs nor others with one of their sides."""
-    pairs = adaptation._read(dialect(toy))
+    pairs = adaptation._read(dialect(toy), print)
     pairs += [(pairs[5][0], "autre chose"), ("another thing", pairs[15][1])]
     learnt, held = adaptation._hold_out(pairs)
     assert held[:2] == [pairs[5], pairs[15]]
@@ -187,3 +187,18 @@ def test_the_verb(toy, tmp_path):
     assert after.split()[:2] == ["after", "BLEU"]
     assert last == str(tmp_path / "out")
     assert simultan.load(tmp_path / "out").translate(["the cat sees the dog"])[0].text
+
+
+def test_what_is_left_out_and_what_looks_wrong_is_told(toy, tmp_path):
+    sources, targets = (
+        (toy / "dialect" / f"train.{side}").read_text().splitlines() for side in ("en", "fr")
+    )
+    sources[3], targets[7] = "", "  "
+    text = TextPair(tmp_path / "odd.en", tmp_path / "odd.fr")
+    text.source.write_text("".join(f"{line}\n" for line in sources))
+    text.target.write_text("".join(f"{line}\n" for line in targets))
+    said: list[str] = []
+    options = {"epochs": 0.2, "changes": CHANGES, "device": "cpu", "say": said.append}
+    adapted = adapt(toy / "model", [text], tmp_path / "out", **options)
+    assert said[0].startswith("left out: 2 pairs, empty (odd.en:4, odd.fr:8")
+    assert adapted.pairs + adapted.held_out == 598

@@ -73,9 +73,8 @@ def adapt(
     if out.exists():
         raise FileExistsError(f"{out}: already there; remove it or choose another name")
     work = out.with_name(f"{out.name}.unfinished")
-    pairs = _read(texts)
-    learnt, held = _hold_out(pairs)
-    corpus = _prepare(work, start, learnt, held)
+    learnt, held = _hold_out(_read(texts, say))
+    corpus = _prepare(work, start, learnt, held, say)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     config = _recipe(start, corpus, epochs, device, changes)
     say(f"{len(learnt):,} pairs, {len(held)} more to measure; {config.train.updates} updates")
@@ -95,11 +94,13 @@ def adapt(
     return Adapted(len(learnt), len(held), outcome.update, *scores)
 
 
-def _read(texts: Sequence[TextPair]) -> list[tuple[str, str]]:
+def _read(texts: Sequence[TextPair], say: Callable[[str], None]) -> list[tuple[str, str]]:
     """All pairs, each once."""
     skips = Skips()
     found = [(source, target) for text in texts for _, source, target in read_pairs(text, skips)]
     skips.check_encoding()
+    for reason, count in skips.counts.items():
+        say(f"left out: {count:,} pairs, {reason} ({', '.join(skips.places[reason])}, ...)")
     pairs = list(dict.fromkeys(found))
     if len(pairs) < SMALLEST:
         raise ValueError(f"{len(pairs)} different pairs: {SMALLEST} are the least to learn from")
@@ -121,6 +122,7 @@ def _prepare(
     start: Path,
     learnt: Sequence[tuple[str, str]],
     held: Sequence[tuple[str, str]],
+    say: Callable[[str], None],
 ) -> Path:
     """The prepared corpus, or the one that a call before this one has made."""
     corpus, mark = work / "corpus", work / "text"
@@ -137,7 +139,7 @@ def _prepare(
     text = TextPair(work / "train.source", work / "train.target")
     for number, file in enumerate((text.source, text.target)):
         file.write_text("".join(f"{pair[number]}\n" for pair in learnt), encoding="utf-8")
-    prepare(
+    prepared = prepare(
         corpus,
         [text],
         codec=Codec.load(start),
@@ -145,6 +147,8 @@ def _prepare(
         asr=0.25,
         overwrite=True,
     )
+    for note in prepared.notes:
+        say(f"note: {note}")
     atomic.write_text(mark, digest)
     return corpus
 
