@@ -29,8 +29,6 @@ from simultan.evaluation.scores import Scores
 from simultan.evaluation.scoring import Scoring
 from simultan.train.loop import fit
 
-__all__ = ["Adapted", "adapt"]
-
 SMALLEST = 100  # pairs from which anything can be learnt, and measured
 HELD_OUT = 200  # of them at most, a tenth of them at most
 RATE = 2e-4
