@@ -8,6 +8,7 @@ import random
 import re
 import sys
 import tomllib
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -136,6 +137,24 @@ def test_what_models_wrote_is_added(scripts: tuple[ModuleType, ModuleType], data
     assert len(codec.encode_source("⟲")) == 2  # one piece, and the end
 
 
+def test_what_was_written_is_added(scripts: tuple[ModuleType, ModuleType], data: Path) -> None:
+    with (data.parent / "texts.toml").open("a", encoding="utf-8") as file:
+        file.write('[[written]]\nname = "own"\nfile = "own.tsv.xz"\nweight = 3.0\n')
+        file.write('[[written]]\nname = "lines"\nfile = "lines.tsv.xz"\nweight = 2.0\n')
+        file.write('german = "voice/mono.de.xz"\n')
+    pack(data.parent / "own.tsv.xz", "Ach so!\tI see!", "Er ist nun auch da.\tHere nun auch.")
+    second = zlib.crc32(b"1 2 3")
+    pack(data.parent / "lines.tsv.xz", f"2\t{second:08x}\tOne two three")
+    out = make(scripts, "pairs", data)
+    assert sources(out)[-2:] == ["Ach so!", "1 2 3"]  # no evaluation line
+    assert [weight for _, weight in Corpus(out).weights] == [2.0, 1.0, 3.0, 2.0]
+    out = make(scripts, "pairs", data, "--written", 0)
+    assert len(Corpus(out).weights) == 2
+    pack(data.parent / "lines.tsv.xz", f"1\t{second:08x}\tOne two three")
+    with pytest.raises(ValueError, match="line 1 of the corpus is another one"):
+        make(scripts, "pairs", data)
+
+
 def test_swapped_sides(scripts: tuple[ModuleType, ModuleType], data: Path) -> None:
     out = make(scripts, "pairs", data)
     scripts[1].main(["swap", str(out), "--out", str(data.parent / "swapped")])
@@ -175,12 +194,13 @@ def test_composed_pairs_copy_what_must_be_copied(
 
 def test_every_text_says_whether_the_box_may_have_it() -> None:
     table = tomllib.loads((RECIPE / "texts.toml").read_text("utf-8"))
-    for text in [*table["text"], *table["mono"]]:
+    texts = [*table["text"], *table["written"], *table["mono"]]
+    for text in texts:
         assert text["use"] in ("box", "compare")
         assert text["terms"]
         if "GPL" in text["terms"] and "MIT" not in text["terms"]:
             assert text["use"] == "compare"
-    names = [text["name"] for text in [*table["text"], *table["mono"]]]
+    names = [text["name"] for text in texts]
     assert len(set(names)) == len(names)
 
 

@@ -21,6 +21,7 @@ import json
 import os
 import shutil
 import tomllib
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,8 +35,9 @@ from numpy.typing import NDArray
 
 from simultan.data.codec import Codec
 from simultan.data.corpus import Prepared, prepare
+from simultan.data.formats import read_pairs
 from simultan.data.shards import Corpus
-from simultan.data.sources import TextPair, read_lines
+from simultan.data.sources import Skips, TextPair, read_lines
 from simultan.data.text import Pipeline, normalise
 from simultan.data.vocabulary import Vocabulary
 
@@ -64,10 +66,11 @@ class Sources:
 
     data: Path
     table: dict[str, Any]
+    place: Path  # of texts.toml
 
     @classmethod
     def read(cls, data: Path, path: Path = TEXTS) -> Sources:
-        return cls(data, tomllib.loads(path.read_text(encoding="utf-8")))
+        return cls(data, tomllib.loads(path.read_text(encoding="utf-8")), path.parent)
 
     def evaluation(self) -> list[Path]:
         """Every file of which no line may be trained on."""
@@ -100,6 +103,24 @@ class Sources:
             )
         return found
 
+    def written(self, out: Path, weight: float | None = None) -> dict[str, TextPair]:
+        """What was written for this project, both sides or English for lines of a corpus."""
+        out.mkdir(parents=True, exist_ok=True)
+        found = {}
+        for text in self.table.get("written", []):
+            path = self.place / text["file"]
+            if "german" in text:
+                german = list(read_lines(self.data / text["german"], "replace"))
+                pairs = list(_of_lines(german, path))
+            else:
+                pairs = [pair[1:] for pair in read_pairs(TextPair(path, path), Skips(strict=True))]
+            sides = out / f"{text['name']}.de", out / f"{text['name']}.en"
+            for side, lines in zip(sides, zip(*pairs, strict=True), strict=True):
+                side.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+            chosen = text["weight"] if weight is None else weight
+            found[text["name"]] = TextPair(*sides, chosen)
+        return found
+
     def mono(self, language: str) -> dict[str, tuple[Path, float]]:
         """Text of one language alone, with its weight."""
         return {
@@ -107,6 +128,19 @@ class Sources:
             for mono in self.table["mono"]
             if f".{language}." in mono["file"]
         }
+
+
+def _of_lines(german: list[str], translations: Path) -> Iterator[tuple[str, str]]:
+    """Lines of a corpus with their translations: number, checksum and English of each."""
+    for line in read_lines(translations):
+        number, checksum, english = line.split("\t")
+        source = german[int(number) - 1] if int(number) <= len(german) else ""
+        if zlib.crc32(source.encode()) != int(checksum, 16):
+            raise ValueError(
+                f"{translations}: line {number} of the corpus is another one than was translated:"
+                " is it a newer release?"
+            )
+        yield source, english
 
 
 def with_made(sources: Sources, pairs: dict[str, TextPair], made: Path) -> dict[str, TextPair]:
@@ -185,6 +219,8 @@ def make_pairs(options: argparse.Namespace) -> Prepared:
     compose(composed, options.composed)
     pairs = sources.parallel(options.compare)
     pairs["composed"] = TextPair(composed / "train.de", composed / "train.en")
+    if options.written != 0:
+        pairs |= sources.written(composed / "written", options.written)
     size = options.vocabulary or sources.table["vocabulary"]
     without = *sources.evaluation(), sources.write_sentences(composed / "sentences.txt")
     codec = Codec.load(options.like) if options.like else learn_vocabulary(sources, pairs, size)
@@ -285,6 +321,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--like", type=Path, help="the vocabulary of this folder")
     parser.add_argument("--vocabulary", type=int, default=0, help="pieces, instead of those named")
     parser.add_argument("--composed", type=int, default=COMPOSED, help="pairs of compose.py")
+    parser.add_argument("--written", type=float, help="a weight for all of what was; 0: without")
     parser.add_argument("--made", type=Path, help="the folder with what models wrote")
     parser.add_argument("--speech", action="store_true", help="for models that stream")
     options = parser.parse_args(arguments)
