@@ -155,6 +155,26 @@ def test_what_was_written_is_added(scripts: tuple[ModuleType, ModuleType], data:
         make(scripts, "pairs", data)
 
 
+def test_written_text_has_nothing_of_what_is_judged() -> None:
+    def runs(text: str) -> set[tuple[str, ...]]:
+        words = re.findall(r"\w+", text.lower())
+        return set(zip(words, words[1:], words[2:], words[3:], strict=False))
+
+    entries = [e for name in ("sentences", "failures") for e in json.loads(
+        (RECIPE.parent / f"{name}.json").read_text("utf-8")
+    )]  # fmt: skip
+    judged = set().union(*(runs(entry["source"]) for entry in entries))
+    found = 0
+    for text in tomllib.loads((RECIPE / "texts.toml").read_text("utf-8"))["written"]:
+        with lzma.open(RECIPE / text["file"], "rt", encoding="utf-8") as file:
+            for line in file:
+                *_, german, english = line.rstrip("\n").split("\t")
+                assert min(len(german.strip()), len(english.strip()))
+                assert "german" in text or not runs(german) & judged, line
+                found += 1
+    assert found > 50_000
+
+
 def test_swapped_sides(scripts: tuple[ModuleType, ModuleType], data: Path) -> None:
     out = make(scripts, "pairs", data)
     scripts[1].main(["swap", str(out), "--out", str(data.parent / "swapped")])

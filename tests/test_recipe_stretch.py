@@ -189,9 +189,11 @@ class Fit:
     def __init__(self, stretch: Any, failures: int = 0, looks: dict[str, Any] | None = None):
         self.stretch, self.failures, self.looks = stretch, failures, looks
         self.configs: list[Config] = []
+        self.minutes: list[float] = []
 
     def __call__(self, config: Config, out: Path, **options: Any) -> Any:
         self.configs.append(config)
+        self.minutes.append(options["minutes"])
         if len(self.configs) <= self.failures:
             raise RuntimeError("out of memory")
         if self.looks is not None:
@@ -257,6 +259,26 @@ def test_a_stage_that_never_works_is_left_out(
     students.main(["pairs", "offline"])
     assert stretch.model("pairs") is None
     assert fit.configs[-1].train.init_from == ""
+
+
+def test_a_short_stretch_has_the_policy_alone(
+    stretch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TABLE", "back=0 translate=0 pairs=0 offline=0 mma-il=400")
+    short = schedule.Stretch.read()
+    texts(short, "spoken")
+    began(short, 100)
+    short.note("speech.failed")
+    save(short.work / "start" / "final")
+    fit = Fit(short)
+    monkeypatch.setattr(students, "fit", fit)
+    students.main(["back"])
+    assert not background.has_part(short, "texts")
+    assert short.model("back") is None
+    students.main(["pairs", "offline", "mma-il"])
+    assert [config.train.init_from for config in fit.configs] == [str(short.work / "start/final")]
+    assert fit.configs[0].policy.name == "mma-il"
+    assert fit.minutes[0] == pytest.approx((400 - students.ENDING) / 60, abs=0.1)
 
 
 def test_a_run_that_goes_on_has_the_settings_that_it_had(

@@ -2,13 +2,13 @@
 # Before and after the stretch (../README.md, 5):
 #   recipes/de-en/second/at_home.sh pack DATA     what travels: runs/de-en2/carry/1, 2 and 3
 #   recipes/de-en/second/at_home.sh take FOLDER   what came back, of all calls: models/de-en-new
-# START: a model of the second edition whose weights the students start from, which fills carry/4.
+# START: a model of the second edition whose weights the students start from, which fills carry/4. POLICY=kept: its policy, too.
 # PAIRS: options of `prepare.py pairs`. PIECE: MiB of the first piece of pairs. WORKERS: "--workers 1".
 set -eu
 cd "$(dirname "$0")/../../.."
 export PYTHONPATH=src
 : "${PYTHON:=python3}" "${WORK:=work/de-en}" "${CARRY:=runs/de-en2/carry}" "${PAIRS:=}" "${WORKERS:=}" "${PIECE:=61}"
-: "${START:=}" "${TEXTS:=recipes/de-en/second/texts.toml}" "${BACK:=runs/de-en2/back}" "${MODEL:=models/de-en-new}"
+: "${START:=}" "${POLICY:=}" "${TEXTS:=recipes/de-en/second/texts.toml}" "${BACK:=runs/de-en2/back}" "${MODEL:=models/de-en-new}"
 second=recipes/de-en/second
 
 pack() { # the corpora's folder
@@ -34,7 +34,7 @@ EOF
     $PYTHON $second/carry.py pack "$CARRY/3/texts" "$WORK"/texts/* --piece 61 $WORKERS
     if [ -n "$START" ]; then # its own vocabulary, or it fits nothing
         cmp "$START/vocabulary.source.json" "$WORK/pairs/vocabulary.source.json"
-        $PYTHON -m simultan.cli export "$START" "$WORK/start/final" --weights int8 --offline
+        $PYTHON -m simultan.cli export "$START" "$WORK/start/final" --weights int8 $([ "$POLICY" = kept ] || echo --offline)
         rm -f "$WORK/start/final/ends.safetensors"
         $PYTHON $second/carry.py pack "$CARRY/4/start" "$WORK/start" --piece 61 $WORKERS
     fi

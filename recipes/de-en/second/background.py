@@ -137,7 +137,7 @@ class Worker:
         work, ship = self.stretch.work, self.stretch.folder("ship") / called
         export = [sys.executable, "-m", "simultan.cli", "export", model, ship, "--weights", "int8"]
         commands = [["rm", "-rf", ship], export, *_pack(self.stretch, called, ship)]
-        if kind == "final":
+        if kind == "final" and (work / "tests").exists():
             out, system = work / "measured", name
             if name == "pairs":
                 out, system = out / "pairs", "offline"
@@ -254,8 +254,9 @@ def work(stretch: Stretch) -> None:
         join = _script("pieces", "join", pairs, "--pieces", pieces, "--out", data / "spoken")
         worker.start("spoken", speak, [*join, "--without-made"])
     train(worker, ["back"])
-    _await_unpacked(worker, "texts")
-    _link_tests(stretch)
+    if stretch.table["translate"] or has_part(stretch, "texts"):
+        _await_unpacked(worker, "texts")
+        _link_tests(stretch)
     there = stretch.noted("texts.done") is not None and stretch.model("back") is not None
     if there and stretch.noted("translate.done") is None:
         try:

@@ -9,9 +9,9 @@ work that was killed continues with the next call.
 
 --left: how long the machine stays, which nobody knows before the first call: the work then ends in
 time for it. The environment: UNTIL: seconds after the first call by which all is packed, without
---left. TABLE: seconds of stages, such as "back=400 pairs=150". SET: settings of all training,
-"model.width=64 ...". WORK: a folder that outlives a call, in memory by default; PARTS: where parts
-come; DEVICE, TEXTS.
+--left. TABLE: seconds of stages, such as "back=400 pairs=150"; with 0 it is left out. SET: settings
+of all training, "model.width=64 ...". WORK: a folder that outlives a call, in memory by default;
+PARTS: where parts come; DEVICE, TEXTS.
 """
 
 from __future__ import annotations

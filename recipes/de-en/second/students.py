@@ -144,7 +144,8 @@ def train(stretch: Stretch, name: str, pool: StepPool) -> bool:
     """One try of a stage; False: it was told to stop."""
     attempt = int(stretch.noted(f"{name}.tries") or 0)
     seconds = stretch.seconds(name)
-    if attempt >= TRIES or (name == LAST and attempt == 0 and seconds < LEAST):
+    unwanted = stretch.table.get(name) == 0 or (name == LAST and attempt == 0 and seconds < LEAST)
+    if attempt >= TRIES or unwanted:
         print(f"{name}: left out", flush=True)
         stretch.note(f"{name}.done")
         return True
