@@ -139,8 +139,8 @@ def test_what_models_wrote_is_added(scripts: tuple[ModuleType, ModuleType], data
 
 def test_what_was_written_is_added(scripts: tuple[ModuleType, ModuleType], data: Path) -> None:
     with (data.parent / "texts.toml").open("a", encoding="utf-8") as file:
-        file.write('[[written]]\nname = "own"\nfile = "own.tsv.xz"\nweight = 3.0\n')
-        file.write('[[written]]\nname = "lines"\nfile = "lines.tsv.xz"\nweight = 2.0\n')
+        file.write('[[written]]\nname = "own"\nfiles = ["own.tsv.xz"]\nweight = 3.0\n')
+        file.write('[[written]]\nname = "lines"\nfiles = ["lines.tsv.xz"]\nweight = 2.0\n')
         file.write('german = "voice/mono.de.xz"\n')
     pack(data.parent / "own.tsv.xz", "Ach so!\tI see!", "Er ist nun auch da.\tHere nun auch.")
     second = zlib.crc32(b"1 2 3")
@@ -166,9 +166,9 @@ def test_written_text_has_nothing_of_what_is_judged() -> None:
     judged = set().union(*(runs(entry["source"]) for entry in entries))
     found = 0
     for text in tomllib.loads((RECIPE / "texts.toml").read_text("utf-8"))["written"]:
-        with lzma.open(RECIPE / text["file"], "rt", encoding="utf-8") as file:
-            for line in file:
-                *_, german, english = line.rstrip("\n").split("\t")
+        for name in text["files"]:
+            for line in lzma.decompress((RECIPE / name).read_bytes()).decode().splitlines():
+                *_, german, english = line.split("\t")
                 assert min(len(german.strip()), len(english.strip()))
                 assert "german" in text or not runs(german) & judged, line
                 found += 1

@@ -108,12 +108,16 @@ class Sources:
         out.mkdir(parents=True, exist_ok=True)
         found = {}
         for text in self.table.get("written", []):
-            path = self.place / text["file"]
+            german: list[str] = []
             if "german" in text:
                 german = list(read_lines(self.data / text["german"], "replace"))
-                pairs = list(_of_lines(german, path))
-            else:
-                pairs = [pair[1:] for pair in read_pairs(TextPair(path, path), Skips(strict=True))]
+            pairs: list[tuple[str, str]] = []
+            for path in (self.place / name for name in text["files"]):
+                if german:
+                    pairs += _of_lines(german, path)
+                else:
+                    read = read_pairs(TextPair(path, path), Skips(strict=True))
+                    pairs += [(source, target) for _, source, target in read]
             sides = out / f"{text['name']}.de", out / f"{text['name']}.en"
             for side, lines in zip(sides, zip(*pairs, strict=True), strict=True):
                 side.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
